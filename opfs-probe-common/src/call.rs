@@ -1,0 +1,133 @@
+//! One finished sync call, as the kernel side counts it.
+
+use core::mem::size_of;
+
+/// A kind of request for durability; the discriminants index arrays on both sides.
+#[repr(u16)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Op {
+    /// `fsync(2)`
+    Fsync = 0,
+    /// `fdatasync(2)`
+    Fdatasync = 1,
+    /// `sync(2)`: every file system, so no file is named
+    Sync = 2,
+    /// `syncfs(2)`
+    Syncfs = 3,
+    /// `sync_file_range(2)`, and `sync_file_range2` where the architecture has it
+    SyncFileRange = 4,
+    /// `msync(2)` with `MS_SYNC`
+    Msync = 5,
+}
+
+impl Op {
+    /// Every op, in the order of the discriminants.
+    pub const ALL: [Self; 6] =
+        [Self::Fsync, Self::Fdatasync, Self::Sync, Self::Syncfs, Self::SyncFileRange, Self::Msync];
+
+    /// The op's name in reports and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Fdatasync => "fdatasync",
+            Self::Sync => "sync",
+            Self::Syncfs => "syncfs",
+            Self::SyncFileRange => "sync_file_range",
+            Self::Msync => "msync",
+        }
+    }
+
+    /// The op of a discriminant that came out of a map, or none if it is not one.
+    pub fn from_raw(raw: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(raw)).copied()
+    }
+
+    /// Whether the call names its file by a descriptor.
+    pub const fn takes_descriptor(self) -> bool {
+        !matches!(self, Self::Sync | Self::Msync)
+    }
+}
+
+/// What tells one inode from all others while it is in memory.
+///
+/// No smaller set is unique: btrfs snapshots share device, number and generation; overlayfs and
+/// tmpfs reuse numbers with generation 0. All zero means "no file".
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileIdentity {
+    /// Address of the kernel's `struct inode`.
+    pub inode_address: u64,
+    /// `inode.i_ino`
+    pub inode: u64,
+    /// `super_block.s_dev`, in the kernel's own encoding: major << 20 | minor
+    pub dev: u32,
+    /// `inode.i_generation`
+    pub generation: u32,
+}
+
+impl FileIdentity {
+    /// The identity of a call without a file: `sync`, a closed descriptor.
+    pub const NONE: Self = Self { inode_address: 0, inode: 0, dev: 0, generation: 0 };
+}
+
+/// Key of the per-CPU call counters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallKey {
+    /// The file, or [`FileIdentity::NONE`].
+    pub file: FileIdentity,
+    /// The epoch in which the call began.
+    pub epoch: u32,
+    /// The process image that made it (see [`crate::membership::Membership::process`]).
+    pub process: u32,
+    /// [`Op`] as its discriminant.
+    pub op: u16,
+    /// 0 for success, else the errno (1 to 4095).
+    pub errno: u16,
+    /// [`DETAIL_LOST`] or 0.
+    pub flags: u32,
+}
+
+/// The counters had no room for this call's own key: process and file are blank, the rest is exact.
+pub const DETAIL_LOST: u32 = 1;
+
+/// Value of the per-CPU call counters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallTally {
+    /// Number of calls.
+    pub count: u64,
+    /// Time between enter and exit, summed.
+    pub total_ns: u64,
+    /// The longest of them.
+    pub max_ns: u64,
+    /// Calls that were answered before the kernel entered them (a seccomp filter): no time is known.
+    pub untimed: u64,
+}
+
+/// A call that was entered and has not returned, by thread (`bpf_get_current_pid_tgid`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightCall {
+    /// The call's file.
+    pub file: FileIdentity,
+    /// `CLOCK_MONOTONIC` at enter.
+    pub start_ns: u64,
+    /// The epoch in which the call began.
+    pub epoch: u32,
+    /// The session's slot.
+    pub slot: u32,
+    /// The process image that made it.
+    pub process: u32,
+    /// [`Op`] as its discriminant.
+    pub op: u16,
+    /// Unused; explicit so that the value has no implicit padding.
+    pub reserved: u16,
+}
+
+const _: () = assert!(size_of::<FileIdentity>() == 24);
+const _: () = assert!(size_of::<CallKey>() == 40);
+const _: () = assert!(size_of::<CallTally>() == 32);
+const _: () = assert!(size_of::<InFlightCall>() == 48);
+
+crate::pod!(FileIdentity, CallKey, CallTally, InFlightCall);

@@ -1,0 +1,108 @@
+//! What the kernel side knows of sessions and windows: a slot's current epoch, and totals by epoch.
+
+use core::mem::size_of;
+
+use crate::call::Op;
+
+/// How many sessions can be counted at once; slot [`SYSTEM_SLOT`] is everything else on the system.
+pub const MAX_SESSIONS: u32 = 256;
+
+/// The session of every process that belongs to no narrower one.
+pub const SYSTEM_SLOT: u32 = 0;
+
+/// The slot of processes whose calls are never counted: the probe's own.
+pub const EXCLUDED_SLOT: u32 = u32::MAX;
+
+/// No epoch: the session in this slot is not being counted.
+pub const NO_EPOCH: u32 = 0;
+
+/// One entry of the sessions array, by slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionSlot {
+    /// The epoch that calls begun now belong to, or [`NO_EPOCH`].
+    pub epoch: u32,
+    /// The first process forked into this session, in the initial PID namespace; 0 if none yet.
+    pub root_tgid: u32,
+}
+
+/// Totals of one epoch. User space creates the entry before the kernel side can see the epoch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochTotals {
+    /// Sync calls entered, by thread and CPU alike (updated atomically).
+    pub entered: u64,
+    /// Sync calls returned, of those entered.
+    pub returned: u64,
+    /// Sync calls counted (returned, or answered before they were entered).
+    pub counted: u64,
+    /// Time inside counted calls.
+    pub total_ns: u64,
+    /// Calls that returned when the session was already in a later epoch.
+    pub straddling: u64,
+    /// Calls that ended with one of the kernel's restart codes (512 to 516); not in `counted`.
+    pub restarted: u64,
+    /// Calls whose enter could not be kept, so that they have no time and no file.
+    pub enter_lost: u64,
+    /// Opens by the session's processes.
+    pub opens: OpenTotals,
+}
+
+/// Opens that returned in an epoch, and how they were asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenTotals {
+    /// All of them: openat, openat2, open, creat.
+    pub count: u64,
+    /// Those that returned an error.
+    pub errors: u64,
+    /// With `O_CREAT`
+    pub create: u64,
+    /// With `O_EXCL`
+    pub excl: u64,
+    /// With `O_TRUNC`
+    pub trunc: u64,
+    /// With `O_SYNC` (both of its bits)
+    pub sync: u64,
+    /// With `O_DSYNC` and not `O_SYNC`
+    pub dsync: u64,
+    /// With `O_DIRECT`
+    pub direct: u64,
+}
+
+impl EpochTotals {
+    /// An epoch in which nothing happened yet.
+    pub const ZERO: Self = Self {
+        entered: 0,
+        returned: 0,
+        counted: 0,
+        total_ns: 0,
+        straddling: 0,
+        restarted: 0,
+        enter_lost: 0,
+        opens: OpenTotals { count: 0, errors: 0, create: 0, excl: 0, trunc: 0, sync: 0, dsync: 0, direct: 0 },
+    };
+}
+
+/// Key of the latency histograms.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HistogramKey {
+    /// The epoch in which the calls began.
+    pub epoch: u32,
+    /// [`Op`] as its discriminant.
+    pub op: u32,
+}
+
+impl HistogramKey {
+    /// The key of one op in one epoch.
+    pub const fn new(epoch: u32, op: Op) -> Self {
+        Self { epoch, op: op as u32 }
+    }
+}
+
+const _: () = assert!(size_of::<SessionSlot>() == 8);
+const _: () = assert!(size_of::<EpochTotals>() == 7 * 8 + 8 * 8);
+const _: () = assert!(size_of::<HistogramKey>() == 8);
+
+crate::pod!(SessionSlot, EpochTotals, OpenTotals, HistogramKey);

@@ -1,0 +1,3 @@
+//! Brings the kernel programs into the binary.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Sessions, windows and epochs: which counts belong to which window. Pure, no I/O.
+
+pub mod totals;

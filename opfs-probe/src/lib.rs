@@ -1,0 +1,3 @@
+//! opfs-probe: who syncs, how often, on what, how long, and for which part of the workload.
+
+pub mod attribution;

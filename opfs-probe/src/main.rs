@@ -1,0 +1,3 @@
+//! The command-line tool: parses and dispatches, nothing else.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Development tasks: `cargo xtask` lists them.
+
+fn main() {}
