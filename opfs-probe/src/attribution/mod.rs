@@ -1,3 +1,4 @@
 //! Sessions, windows and epochs: which counts belong to which window. Pure, no I/O.
 
 pub mod totals;
+pub mod window;
