@@ -119,6 +119,8 @@ fn compile(
         format!("-Clinker={}", linker.path.display()),
         "-Clink-arg=--btf".to_owned(),
         "-Cdebuginfo=2".to_owned(),
+        // Atomic additions that give the old value need the third instruction set (Linux 5.12).
+        "-Ctarget-cpu=v3".to_owned(),
     ];
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
     let output = cargo

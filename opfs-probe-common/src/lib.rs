@@ -5,6 +5,7 @@
 #![no_std]
 
 pub mod call;
+pub mod config;
 pub mod epoch;
 pub mod histogram;
 pub mod membership;

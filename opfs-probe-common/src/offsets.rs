@@ -10,8 +10,9 @@ use core::mem::size_of;
 #[expect(missing_docs, reason = "each field is named after the kernel structure and member it locates")]
 pub struct Offsets {
     pub task_files: u32,
+    pub task_thread_info_flags: u32,
+    pub task_group_leader: u32,
     pub task_tgid: u32,
-    pub task_pid: u32,
     pub task_start_boottime: u32,
     pub task_real_parent: u32,
     pub task_mm: u32,
@@ -33,8 +34,7 @@ pub struct Offsets {
     pub fdt_fd: u32,
     pub file_inode: u32,
     pub file_path_mnt: u32,
-    pub file_path_dentry: u32,
-    pub file_mode: u32,
+    pub inode_mode: u32,
     pub inode_sb: u32,
     pub inode_ino: u32,
     pub inode_nlink: u32,

@@ -58,8 +58,8 @@ pub const DELETED: u32 = 1;
 /// The path did not fit or could not be read whole.
 pub const PATH_TRUNCATED: u32 = 2;
 
-/// Fixed part of a process record; `args_len` bytes of arguments (NUL-separated) follow, then the
-/// executable's path as in [`FileRecord`].
+/// Fixed part of a process record; the components of the executable's path follow as in
+/// [`FileRecord`], then `args_len` bytes of arguments (NUL-separated).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessRecord {

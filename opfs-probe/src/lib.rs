@@ -1,3 +1,4 @@
 //! opfs-probe: who syncs, how often, on what, how long, and for which part of the workload.
 
 pub mod attribution;
+pub mod kernel;

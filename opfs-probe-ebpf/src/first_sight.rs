@@ -1,0 +1,192 @@
+//! Records of files and processes that were not seen before, each sent once.
+//!
+//! The hot path only notices that a name is new and ends with a tail call; the long walk is in
+//! programs of its own, verified once.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_pid_tgid};
+use aya_ebpf::macros::tracepoint;
+use aya_ebpf::programs::TracePointContext;
+use opfs_probe_common::membership::{Membership, RECORDED};
+use opfs_probe_common::record::{
+    ARGS_BYTES, COMPAT_32_BIT, DELETED, FILE_RECORD, FileRecord, PATH_BYTES, PROCESS_RECORD, ProcessRecord,
+};
+
+use crate::file;
+use crate::kernel::{Typed, compat_thread_flag, offset, read, read_user};
+use crate::log::debug;
+use crate::maps::{
+    COMPONENT_BYTES, DESCRIBE, HEADER_BYTES, KNOWN_NAMES, MEMBERS, NameKey, RECORDS, Scratch, lose, scratch,
+};
+use crate::membership::Member;
+use crate::path;
+
+/// Index of a describing program in [`DESCRIBE`].
+#[repr(u32)]
+enum Describe {
+    Process = 0,
+    File = 1,
+}
+
+/// Sends what is new of a call's process and file. Ends the calling program if there is anything.
+#[inline(always)]
+pub fn report<C: EbpfContext>(ctx: &C, member: &Member, name: Option<&NameKey>) {
+    let new_name = name.filter(|name| KNOWN_NAMES.get_ptr(*name).is_none());
+    let new_process = member.flags & RECORDED == 0;
+    if !new_process && new_name.is_none() {
+        return;
+    }
+    let Some(scratch) = scratch() else { return };
+    scratch.describe_file = u32::from(new_name.is_some());
+    if let Some(name) = new_name {
+        scratch.name = *name;
+    }
+    let next = if new_process { Describe::Process } else { Describe::File };
+    tail_call(ctx, next);
+}
+
+/// Goes on in another program; comes back only if that failed, and then the record is missing until
+/// the next call.
+#[inline(always)]
+fn tail_call<C: EbpfContext>(ctx: &C, next: Describe) {
+    // SAFETY: the loader fills the array with programs of this type.
+    unsafe { DESCRIBE.tail_call(ctx, next as u32) };
+    lose(|losses| &mut losses.records_lost);
+}
+
+/// Sends the name of the file in the scratch space.
+#[tracepoint]
+pub fn describe_file(_ctx: TracePointContext) -> u32 {
+    let Some(scratch) = scratch() else { return 0 };
+    let name = scratch.name;
+    let identity = name.file;
+    let walk = path::walk(scratch, name.dentry_address, name.mount_address);
+    let super_block: u64 = read(identity.inode_address + u64::from(offset!(inode_sb))).unwrap_or(0);
+    let mode: u16 = read(identity.inode_address + u64::from(offset!(inode_mode))).unwrap_or(0);
+    let record = FileRecord {
+        kind: FILE_RECORD,
+        epoch: name.epoch,
+        file: identity,
+        magic: read(super_block + u64::from(offset!(sb_magic))).unwrap_or(0),
+        mount_namespace: walk.mount_namespace,
+        flags: walk.flags | if name.deleted == 0 { 0 } else { DELETED },
+        mount_len: walk.mount_len,
+        above_len: walk.above_len,
+        beneath_len: walk.beneath_len,
+        mode: u32::from(mode),
+    };
+    if send(scratch, record, walk.mount_len + walk.above_len + walk.beneath_len) {
+        let _ = KNOWN_NAMES.insert(name, 1, 0);
+    }
+    debug!(&_ctx, "file of inode {} in epoch {}", identity.inode, name.epoch);
+    0
+}
+
+/// Sends what the current process is called, then goes on to the file.
+#[tracepoint]
+pub fn describe_process(ctx: TracePointContext) -> u32 {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    let Some(scratch) = scratch() else { return 0 };
+    if let Some(member) = MEMBERS.get_ptr_mut(tgid) {
+        // SAFETY: a valid map value.
+        let Membership { slot, process, .. } = unsafe { member.read_volatile() };
+        let (record, length) = process_record(scratch, tgid, slot, process);
+        if send(scratch, record, length) {
+            // SAFETY: a valid map value; only this process's own calls set the flag.
+            unsafe { (*member).flags |= RECORDED };
+        }
+        debug!(&ctx, "process {} is image {} of slot {}", tgid, process, slot);
+    }
+    if scratch.describe_file != 0 {
+        tail_call(&ctx, Describe::File);
+    }
+    0
+}
+
+/// The current process's record, with the length of what is in the scratch space behind it: its
+/// executable's path, then its arguments.
+#[inline(always)]
+fn process_record(scratch: &mut Scratch, tgid: u32, slot: u32, process: u32) -> (ProcessRecord, u32) {
+    let task = Typed::current_task();
+    let leader = task.follow(offset!(task_group_leader));
+    let thread_flags: u64 = task.load(offset!(task_thread_info_flags));
+    let mut record = ProcessRecord {
+        kind: PROCESS_RECORD,
+        process,
+        slot,
+        tgid,
+        parent_tgid: leader.follow(offset!(task_real_parent)).load(offset!(task_tgid)),
+        ns_pid: namespace_pid(leader).unwrap_or(0),
+        start_boottime_ns: leader.load(offset!(task_start_boottime)),
+        // SAFETY: the helper has no precondition.
+        cgroup_id: unsafe { bpf_get_current_cgroup_id() },
+        comm: read(leader.address(offset!(task_comm))).unwrap_or([0; 16]),
+        args_len: 0,
+        mount_len: 0,
+        above_len: 0,
+        flags: if thread_flags & compat_thread_flag() == 0 { 0 } else { COMPAT_32_BIT },
+    };
+    let memory = task.follow(offset!(task_mm));
+    if memory.is_null() {
+        return (record, 0);
+    }
+    let executable: u64 = memory.load(offset!(mm_exe_file));
+    if let Some(name) = file::of_file(executable, 0) {
+        let walk = path::walk(scratch, name.dentry_address, name.mount_address);
+        record.mount_len = walk.mount_len;
+        record.above_len = walk.above_len;
+        record.flags |= walk.flags | if name.deleted == 0 { 0 } else { DELETED };
+    }
+    let path_len = record.mount_len + record.above_len;
+    let args_start: u64 = memory.load(offset!(mm_arg_start));
+    let args_end: u64 = memory.load(offset!(mm_arg_end));
+    let args_len = bounded(args_end - args_start, ARGS_BYTES as u64 - 1) as u32;
+    if path_len as usize <= PATH_BYTES {
+        // SAFETY: the scratch space has `ARGS_BYTES` left behind the longest path.
+        let destination = unsafe { scratch.path.as_mut_ptr().add(path_len as usize) };
+        // SAFETY: as above.
+        if unsafe { read_user(destination, args_len, args_start) } {
+            record.args_len = args_len;
+        }
+    }
+    (record, path_len + record.args_len)
+}
+
+/// The process's id in its own PID namespace: the last of `struct pid`'s numbers.
+#[inline(always)]
+fn namespace_pid(leader: Typed) -> Option<u32> {
+    let pid: u64 = leader.load(offset!(task_thread_pid));
+    let level: u32 = read(pid + u64::from(offset!(pid_level)))?;
+    let number =
+        u64::from(offset!(pid_numbers)) + u64::from(level & MAX_PID_LEVEL) * u64::from(offset!(upid_size));
+    read(pid + number + u64::from(offset!(upid_nr)))
+}
+
+/// `MAX_PID_NS_LEVEL` of include/linux/pid_namespace.h is 32; a mask lets the verifier see a bound.
+const MAX_PID_LEVEL: u32 = 63;
+
+/// Puts a record and the `length` bytes of the scratch space's `path` into the ring buffer; says
+/// whether there was room.
+#[inline(always)]
+fn send<T>(scratch: &mut Scratch, record: T, length: u32) -> bool {
+    let header = (HEADER_BYTES - size_of::<T>()) / 8;
+    let start = (&raw mut scratch.header[header]).cast::<T>();
+    // SAFETY: the header is aligned and its end has room for the record.
+    unsafe { start.write(record) };
+    let length = bounded(u64::from(length), (PATH_BYTES + COMPONENT_BYTES + ARGS_BYTES) as u64) as usize;
+    // SAFETY: the path follows the header in the scratch space.
+    let bytes = unsafe { core::slice::from_raw_parts(start.cast::<u8>(), size_of::<T>() + length) };
+    let sent = RECORDS.output::<[u8]>(bytes, 0).is_ok();
+    if !sent {
+        lose(|losses| &mut losses.records_lost);
+    }
+    sent
+}
+
+/// At most `limit`. Opaque to the compiler, which would else drop or move the comparison that the
+/// verifier needs to see.
+#[inline(always)]
+fn bounded(value: u64, limit: u64) -> u64 {
+    let value = core::hint::black_box(value);
+    if value > limit { limit } else { value }
+}

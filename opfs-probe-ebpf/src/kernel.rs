@@ -1,0 +1,180 @@
+//! Checked ways to read the kernel's memory, and the few intrinsics that BPF needs.
+//!
+//! Every `unsafe` of this kind is here. A read that fails gives `None`, never a partial value.
+
+use core::ffi::c_void;
+use core::intrinsics::{AtomicOrdering, atomic_xadd};
+use core::mem::MaybeUninit;
+use core::ptr::{addr_of, read_volatile};
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user,
+    bpf_task_pt_regs,
+};
+use opfs_probe_common::config::Config;
+use opfs_probe_common::offsets::Offsets;
+
+/// Offsets of the running kernel, set by the loader.
+#[unsafe(no_mangle)]
+static OFFSETS: Offsets = {
+    // Loaded programs never see these values; zero keeps the symbol in `.rodata`.
+    // SAFETY: all fields are integers.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+};
+
+/// Settings, set by the loader.
+#[unsafe(no_mangle)]
+static CONFIG: Config =
+    Config { self_test_fd: 0, syscall_fields_offset: 0, o_direct: 0, compat_thread_flag: 0 };
+
+/// Reads one offset. Volatile, because the loader changes it after compilation; the verifier then
+/// knows its value, since the map behind is frozen.
+macro_rules! offset {
+    ($field:ident) => {
+        // SAFETY: a valid, aligned static.
+        unsafe { core::ptr::read_volatile(core::ptr::addr_of!($crate::kernel::offsets().$field)) }
+    };
+}
+pub(crate) use offset;
+
+/// Where `offset!` reads.
+#[inline(always)]
+pub fn offsets() -> &'static Offsets {
+    &OFFSETS
+}
+
+/// The descriptor number of the probe's own test call.
+#[inline(always)]
+pub fn self_test_fd() -> i32 {
+    // SAFETY: a valid, aligned static.
+    unsafe { read_volatile(addr_of!(CONFIG.self_test_fd)) }
+}
+
+/// `O_DIRECT` here.
+#[inline(always)]
+pub fn o_direct() -> u64 {
+    // SAFETY: a valid, aligned static.
+    u64::from(unsafe { read_volatile(addr_of!(CONFIG.o_direct)) })
+}
+
+/// The thread flag of 32-bit images.
+#[inline(always)]
+pub fn compat_thread_flag() -> u64 {
+    // SAFETY: a valid, aligned static.
+    u64::from(unsafe { read_volatile(addr_of!(CONFIG.compat_thread_flag)) })
+}
+
+/// Offset of the first argument, or of the result, in a system call tracepoint's record.
+#[inline(always)]
+pub fn syscall_fields_offset() -> usize {
+    // SAFETY: a valid, aligned static.
+    unsafe { read_volatile(addr_of!(CONFIG.syscall_fields_offset)) as usize }
+}
+
+/// A pointer whose type the verifier knows from BTF: its members are read by plain loads.
+#[derive(Clone, Copy)]
+pub struct Typed(*const u8);
+
+impl Typed {
+    /// Takes a typed pointer that the kernel passed as an argument.
+    ///
+    /// # Safety
+    /// `pointer` must be one that the verifier tracks as a pointer to a BTF type.
+    #[inline(always)]
+    pub unsafe fn new(pointer: *const c_void) -> Self {
+        Self(pointer.cast())
+    }
+
+    /// The current task.
+    #[inline(always)]
+    pub fn current_task() -> Self {
+        // SAFETY: the helper has no precondition.
+        Self(unsafe { bpf_get_current_task_btf() } as *const u8)
+    }
+
+    /// The member at `offset`: an integer, or a pointer without a known type.
+    #[inline(always)]
+    pub fn load<T: Copy>(self, offset: u32) -> T {
+        // SAFETY: the verifier refuses the program unless a member of this size lies at the offset;
+        // a fault (a null or stale pointer) reads as zero.
+        unsafe { self.0.add(offset as usize).cast::<T>().read() }
+    }
+
+    /// The typed pointer at `offset`; null where the kernel has none.
+    #[inline(always)]
+    pub fn follow(self, offset: u32) -> Self {
+        Self(self.load(offset))
+    }
+
+    /// Whether the pointer is null.
+    #[inline(always)]
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The address of the member at `offset`, for reads through [`read`].
+    #[inline(always)]
+    pub fn address(self, offset: u32) -> u64 {
+        self.0 as u64 + u64::from(offset)
+    }
+}
+
+/// The current task's user registers, as they were when it entered the kernel.
+#[inline(always)]
+pub fn user_registers() -> Typed {
+    // SAFETY: the helper takes the typed pointer that the other helper gives.
+    Typed(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as *const u8)
+}
+
+/// Reads a value from kernel memory.
+#[inline(always)]
+pub fn read<T: Copy>(address: u64) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the destination is as large as the size says; the helper survives any address.
+    let status = unsafe {
+        bpf_probe_read_kernel(value.as_mut_ptr().cast(), size_of::<T>() as u32, address as *const c_void)
+    };
+    // SAFETY: the helper fills the whole destination when it succeeds.
+    (status == 0).then(|| unsafe { value.assume_init() })
+}
+
+/// Copies a NUL-terminated string from kernel memory; gives its length with the NUL.
+///
+/// # Safety
+/// `room` bytes must be writable at `destination`.
+#[inline(always)]
+pub unsafe fn read_string(destination: *mut u8, room: u32, address: u64) -> Option<u32> {
+    // SAFETY: the caller's promise.
+    let length = unsafe { bpf_probe_read_kernel_str(destination.cast(), room, address as *const c_void) };
+    (length > 0).then_some(length as u32)
+}
+
+/// Copies bytes from the current process's memory.
+///
+/// # Safety
+/// `length` bytes must be writable at `destination`.
+#[inline(always)]
+pub unsafe fn read_user(destination: *mut u8, length: u32, address: u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { bpf_probe_read_user(destination.cast(), length, address as *const c_void) == 0 }
+}
+
+/// Adds to a counter that several CPUs share.
+///
+/// # Safety
+/// `counter` must point into a map value.
+#[inline(always)]
+pub unsafe fn add(counter: *mut u64, amount: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::Relaxed }>(counter, amount) };
+}
+
+/// Adds to a counter that several CPUs share, and gives its value before.
+///
+/// # Safety
+/// `counter` must point into a map value.
+#[inline(always)]
+pub unsafe fn fetch_add(counter: *mut u64, amount: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(counter, amount) }
+}

@@ -1,0 +1,113 @@
+//! All maps, with who writes and who deletes.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
+use opfs_probe_common::call::{CallKey, CallTally, FileIdentity, InFlightCall};
+use opfs_probe_common::epoch::{EpochTotals, HistogramKey, MAX_SESSIONS, SessionSlot};
+use opfs_probe_common::histogram::Histogram;
+use opfs_probe_common::membership::Membership;
+use opfs_probe_common::record::{ARGS_BYTES, Losses, PATH_BYTES, ProcessRecord};
+
+use crate::kernel;
+use crate::path::Position;
+
+/// `BPF_F_NO_PREALLOC`: memory only for what is there.
+const NO_PREALLOC: u32 = 1;
+
+/// Session slot → its current epoch. User space writes.
+#[map]
+pub static SESSIONS: Array<SessionSlot> = Array::with_max_entries(MAX_SESSIONS, 0);
+
+/// tgid → session. Both sides insert; the exit of a process deletes.
+#[map]
+pub static MEMBERS: HashMap<u32, Membership> = HashMap::with_max_entries(65_536, NO_PREALLOC);
+
+/// Thread → the sync call it is in.
+#[map]
+pub static IN_FLIGHT: HashMap<u64, InFlightCall> = HashMap::with_max_entries(8_192, 0);
+
+/// Finished calls. User space deletes those of ended epochs.
+#[map]
+pub static CALLS: PerCpuHashMap<CallKey, CallTally> = PerCpuHashMap::with_max_entries(16_384, 0);
+
+/// Latencies. User space deletes those of ended epochs.
+#[map]
+pub static HISTOGRAMS: HashMap<HistogramKey, Histogram> = HashMap::with_max_entries(2_048, NO_PREALLOC);
+
+/// Epoch → its totals. User space inserts before an epoch begins and deletes after it ended.
+#[map]
+pub static EPOCHS: HashMap<u32, EpochTotals> = HashMap::with_max_entries(8_192, NO_PREALLOC);
+
+/// Names that are in the ring buffer already. Old ones go by themselves; they are then sent again.
+#[map]
+pub static KNOWN_NAMES: LruHashMap<NameKey, u32> = LruHashMap::with_max_entries(8_192, 0);
+
+/// First-sight records of files and processes.
+#[map]
+pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// What could not be kept.
+#[map]
+pub static LOSSES: PerCpuArray<Losses> = PerCpuArray::with_max_entries(1, 0);
+
+/// [0]: the probe's own tgid in the initial PID namespace. [1]: the last image number given here.
+#[map]
+pub static NUMBERS: Array<u64> = Array::with_max_entries(2, 0);
+
+/// The programs that build first-sight records, by [`crate::first_sight::Describe`].
+#[map]
+pub static DESCRIBE: ProgramArray = ProgramArray::with_max_entries(2, 0);
+
+/// Work space of the program that runs on this CPU. Programs that use it run with preemption off.
+#[map]
+pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// One name of one file in one epoch. A rename changes `parent_address` or `name_hash_len`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct NameKey {
+    pub file: FileIdentity,
+    pub dentry_address: u64,
+    pub parent_address: u64,
+    pub name_hash_len: u64,
+    pub mount_address: u64,
+    pub epoch: u32,
+    pub deleted: u32,
+}
+
+/// A path under construction needs room for one more whole component, so that the verifier sees
+/// that no component can run past the end.
+pub const COMPONENT_BYTES: usize = 256;
+
+/// See [`SCRATCH`].
+#[repr(C)]
+pub struct Scratch {
+    /// What the describing programs are to describe.
+    pub name: NameKey,
+    pub describe_file: u32,
+    pub reserved: u32,
+    pub position: Position,
+    /// A record under construction: the end of `header` is the end of its fixed part, so that the
+    /// path follows at once.
+    pub header: [u64; HEADER_BYTES / 8],
+    pub path: [u8; PATH_BYTES + COMPONENT_BYTES + ARGS_BYTES],
+}
+
+/// Room for the longer fixed part.
+pub const HEADER_BYTES: usize = size_of::<ProcessRecord>();
+
+/// This CPU's work space.
+#[inline(always)]
+pub fn scratch() -> Option<&'static mut Scratch> {
+    // SAFETY: the value is this CPU's own, and its user can't be preempted by another.
+    SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+}
+
+/// Counts a loss on this CPU.
+#[inline(always)]
+pub fn lose(which: fn(&mut Losses) -> &mut u64) {
+    if let Some(losses) = LOSSES.get_ptr_mut(0) {
+        // SAFETY: a value of this CPU; the addition is atomic because an interrupt may come between.
+        unsafe { kernel::add(which(&mut *losses), 1) };
+    }
+}

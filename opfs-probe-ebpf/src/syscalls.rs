@@ -1,0 +1,255 @@
+//! The asked layer: every sync call from enter to exit.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
+use aya_ebpf::macros::tracepoint;
+use aya_ebpf::programs::TracePointContext;
+use opfs_probe_common::call::{CallKey, CallTally, DETAIL_LOST, FileIdentity, InFlightCall, Op};
+use opfs_probe_common::epoch::{EpochTotals, HistogramKey};
+use opfs_probe_common::histogram::{BUCKETS, Histogram, bucket};
+
+use crate::file;
+use crate::first_sight;
+use crate::kernel::Typed;
+use crate::kernel::{add, offset, self_test_fd, syscall_fields_offset, user_registers};
+use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, IN_FLIGHT, NUMBERS, lose};
+use crate::membership::{epoch_of, member};
+
+/// `MS_SYNC` of include/uapi/asm-generic/mman-common.h.
+const MS_SYNC: u64 = 4;
+
+/// `SECCOMP_MODE_FILTER`
+const SECCOMP_MODE_FILTER: i32 = 2;
+
+/// The largest errno that a system call returns, `MAX_ERRNO` of include/linux/err.h.
+const MAX_ERRNO: i64 = 4095;
+
+/// `ERESTARTSYS` to `ERESTART_RESTARTBLOCK` of include/linux/errno.h: the kernel will call again.
+const RESTART_CODES: core::ops::RangeInclusive<i64> = 512..=516;
+
+macro_rules! sync_call {
+    ($op:expr, $enter:ident, $exit:ident) => {
+        #[doc = concat!("`", stringify!($enter), "`: see [`enter`].")]
+        #[tracepoint]
+        pub fn $enter(ctx: TracePointContext) -> u32 {
+            enter(&ctx, $op);
+            0
+        }
+
+        #[doc = concat!("`", stringify!($exit), "`: see [`exit`].")]
+        #[tracepoint]
+        pub fn $exit(ctx: TracePointContext) -> u32 {
+            exit(&ctx, $op);
+            0
+        }
+    };
+}
+
+sync_call!(Op::Fsync, enter_fsync, exit_fsync);
+sync_call!(Op::Fdatasync, enter_fdatasync, exit_fdatasync);
+sync_call!(Op::Sync, enter_sync, exit_sync);
+sync_call!(Op::Syncfs, enter_syncfs, exit_syncfs);
+sync_call!(Op::SyncFileRange, enter_sync_file_range, exit_sync_file_range);
+sync_call!(Op::Msync, enter_msync, exit_msync);
+
+/// The `index`th 8-byte field of a system call tracepoint: an argument, or at 0 the result.
+#[inline(always)]
+pub fn field<T: Copy>(ctx: &TracePointContext, index: usize) -> T {
+    const USUAL: usize = 16;
+    // The verifier knows the offset and drops the branch that is not taken.
+    if syscall_fields_offset() == USUAL {
+        // SAFETY: the record holds six arguments behind the usual header.
+        unsafe { ctx.as_ptr().byte_add(USUAL + 8 * index).cast::<T>().read() }
+    } else {
+        // SAFETY: a copy through the helper, which checks the address.
+        unsafe { ctx.read_at(syscall_fields_offset() + 8 * index) }
+            .unwrap_or_else(|_| unsafe { core::mem::zeroed() })
+    }
+}
+
+#[inline(always)]
+fn enter(ctx: &TracePointContext, op: Op) {
+    let thread = bpf_get_current_pid_tgid();
+    let tgid = (thread >> 32) as u32;
+    let descriptor = if op.takes_descriptor() { Some(field::<u64>(ctx, 0) as i32) } else { None };
+    if descriptor == Some(self_test_fd()) {
+        note_own_tgid(tgid);
+        return;
+    }
+    if matches!(op, Op::Msync) && field::<u64>(ctx, 2) & MS_SYNC == 0 {
+        return;
+    }
+    let Some(member) = member(tgid) else { return };
+    let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return };
+    let name = match descriptor {
+        Some(descriptor) => file::of_descriptor(descriptor, member.epoch),
+        None => None,
+    };
+    let file = name.as_ref().map_or(FileIdentity::NONE, |name| name.file);
+    let call = InFlightCall {
+        file,
+        start_ns: now_ns(),
+        epoch: member.epoch,
+        slot: member.slot,
+        process: member.process,
+        op: op as u16,
+        reserved: 0,
+    };
+    if IN_FLIGHT.insert(thread, call, 0).is_ok() {
+        // SAFETY: a valid map value.
+        unsafe { add(&raw mut (*epoch).entered, 1) };
+    } else {
+        // The exit will not find it: count it here, without its outcome and its time.
+        // SAFETY: a valid map value.
+        unsafe { add(&raw mut (*epoch).enter_lost, 1) };
+        count(epoch, key(&call, 0), None);
+    }
+    first_sight::report(ctx, &member, name.as_ref());
+}
+
+#[inline(always)]
+fn exit(ctx: &TracePointContext, op: Op) {
+    let thread = bpf_get_current_pid_tgid();
+    let result: i64 = field(ctx, 0);
+    let call = match IN_FLIGHT.get_ptr(thread) {
+        // SAFETY: a valid map value that only this thread writes.
+        Some(call) if unsafe { (*call).op } == op as u16 => unsafe { *call },
+        _ => return exit_without_enter(ctx, op, (thread >> 32) as u32, result),
+    };
+    let duration_ns = now_ns() - call.start_ns;
+    let _ = IN_FLIGHT.remove(thread);
+    let Some(epoch) = EPOCHS.get_ptr_mut(call.epoch) else { return };
+    if RESTART_CODES.contains(&-result) {
+        // SAFETY: a valid map value.
+        unsafe { add(&raw mut (*epoch).restarted, 1) };
+    } else {
+        count(epoch, key(&call, errno(result)), Some(duration_ns));
+        if epoch_of(call.slot) != Some(call.epoch) {
+            // SAFETY: a valid map value.
+            unsafe { add(&raw mut (*epoch).straddling, 1) };
+        }
+    }
+    // Last, so that an epoch whose calls have all returned has all their counts.
+    // SAFETY: a valid map value.
+    unsafe { add(&raw mut (*epoch).returned, 1) };
+}
+
+/// A call that a seccomp filter answered is asked for all the same; one that began before its
+/// process was watched is not ours.
+#[inline(always)]
+fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
+    let registers = user_registers();
+    let descriptor: u64 = registers.load(offset!(pt_regs_di));
+    let third: u64 = registers.load(offset!(pt_regs_dx));
+    if op.takes_descriptor() && descriptor as i32 == self_test_fd() {
+        return;
+    }
+    if matches!(op, Op::Msync) && third & MS_SYNC == 0 {
+        return;
+    }
+    let Some(member) = member(tgid) else { return };
+    let seccomp_mode: i32 = Typed::current_task().load(offset!(task_seccomp_mode));
+    if seccomp_mode != SECCOMP_MODE_FILTER {
+        lose(|losses| &mut losses.begun_before);
+        return;
+    }
+    let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return };
+    let name =
+        if op.takes_descriptor() { file::of_descriptor(descriptor as i32, member.epoch) } else { None };
+    let key = CallKey {
+        file: name.as_ref().map_or(FileIdentity::NONE, |name| name.file),
+        epoch: member.epoch,
+        process: member.process,
+        op: op as u16,
+        errno: errno(result),
+        flags: 0,
+    };
+    count(epoch, key, None);
+    first_sight::report(ctx, &member, name.as_ref());
+}
+
+#[inline(always)]
+fn key(call: &InFlightCall, errno: u16) -> CallKey {
+    CallKey { file: call.file, epoch: call.epoch, process: call.process, op: call.op, errno, flags: 0 }
+}
+
+/// Counts one call, in its own record or, where there is no room, in the one without detail.
+#[inline(always)]
+fn count(epoch: *mut EpochTotals, key: CallKey, duration_ns: Option<u64>) {
+    let ns = duration_ns.unwrap_or(0);
+    let untimed = u64::from(duration_ns.is_none());
+    if !tally(&key, ns, untimed) {
+        lose(|losses| &mut losses.detail_lost);
+        let overflow = CallKey { file: FileIdentity::NONE, process: 0, flags: DETAIL_LOST, ..key };
+        if !tally(&overflow, ns, untimed) {
+            lose(|losses| &mut losses.calls_lost);
+        }
+    }
+    if duration_ns.is_some() {
+        observe(HistogramKey { epoch: key.epoch, op: u32::from(key.op) }, ns);
+    }
+    // SAFETY: a valid map value.
+    unsafe {
+        add(&raw mut (*epoch).counted, 1);
+        add(&raw mut (*epoch).total_ns, ns);
+    }
+}
+
+#[inline(always)]
+fn tally(key: &CallKey, ns: u64, untimed: u64) -> bool {
+    if let Some(tally) = CALLS.get_ptr_mut(*key) {
+        // SAFETY: a valid map value of this CPU, whose programs do not interrupt each other.
+        unsafe {
+            (*tally).count += 1;
+            (*tally).total_ns += ns;
+            (*tally).untimed += untimed;
+            if ns > (*tally).max_ns {
+                (*tally).max_ns = ns;
+            }
+        }
+        return true;
+    }
+    let first = CallTally { count: 1, total_ns: ns, max_ns: ns, untimed };
+    // Another CPU may have inserted the key meanwhile; its values of this CPU are then still zero.
+    CALLS.insert(*key, first, 0).is_ok()
+}
+
+#[inline(always)]
+fn observe(key: HistogramKey, ns: u64) {
+    let histogram = match HISTOGRAMS.get_ptr_mut(key) {
+        Some(histogram) => histogram,
+        None => {
+            const NO_EXIST: u64 = 1;
+            static EMPTY: Histogram = Histogram::ZERO;
+            let _ = HISTOGRAMS.insert(key, &EMPTY, NO_EXIST);
+            match HISTOGRAMS.get_ptr_mut(key) {
+                Some(histogram) => histogram,
+                None => return lose(|losses| &mut losses.histogram_lost),
+            }
+        }
+    };
+    let index = bucket(ns);
+    if index < BUCKETS {
+        // SAFETY: a bucket of a valid map value.
+        unsafe { add(&raw mut (*histogram).buckets[index], 1) };
+    }
+}
+
+#[inline(always)]
+fn errno(result: i64) -> u16 {
+    if (-MAX_ERRNO..0).contains(&result) { -result as u16 } else { 0 }
+}
+
+#[inline(always)]
+fn now_ns() -> u64 {
+    // SAFETY: the helper has no precondition.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+#[inline(always)]
+fn note_own_tgid(tgid: u32) {
+    if let Some(own) = NUMBERS.get_ptr_mut(0) {
+        // SAFETY: a valid map value.
+        unsafe { *own = u64::from(tgid) };
+    }
+}

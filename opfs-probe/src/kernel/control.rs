@@ -1,0 +1,90 @@
+//! Tells the kernel side which epoch a session is in and who belongs to it.
+
+use anyhow::{Context, Result};
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, MapData};
+use opfs_probe_common::epoch::{EpochTotals, NO_EPOCH, SessionSlot};
+use opfs_probe_common::membership::{BOUND_BY_USER_SPACE, Membership};
+
+use crate::attribution::window::Epoch;
+
+/// Quick writes to the kernel's maps.
+pub struct Control {
+    sessions: Array<MapData, SessionSlot>,
+    members: HashMap<MapData, u32, Membership>,
+    epochs: HashMap<MapData, u32, EpochTotals>,
+    last_image: u32,
+}
+
+impl Control {
+    pub(super) fn new(programs: &mut Ebpf) -> Result<Self> {
+        let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
+        Ok(Self {
+            sessions: Array::try_from(take("SESSIONS")?)?,
+            members: HashMap::try_from(take("MEMBERS")?)?,
+            epochs: HashMap::try_from(take("EPOCHS")?)?,
+            last_image: BOUND_BY_USER_SPACE,
+        })
+    }
+
+    /// Calls of the session in `slot` that begin from now on count in `epoch`.
+    pub fn enter_epoch(&mut self, slot: u32, epoch: Epoch) -> Result<()> {
+        self.epochs.insert(epoch.0, EpochTotals::ZERO, 0).context("making room for an epoch")?;
+        self.set_epoch(slot, epoch.0)
+    }
+
+    /// The session in `slot` is counted no longer; the slot can then be used again.
+    pub fn leave(&mut self, slot: u32) -> Result<()> {
+        self.sessions.set(slot, SessionSlot { epoch: NO_EPOCH, root_tgid: 0 }, 0)?;
+        Ok(())
+    }
+
+    /// The first process that was forked into the session, in the initial PID namespace.
+    pub fn root_tgid(&self, slot: u32) -> Option<u32> {
+        self.sessions.get(&slot, 0).ok().map(|session| session.root_tgid).filter(|tgid| *tgid != 0)
+    }
+
+    fn set_epoch(&mut self, slot: u32, epoch: u32) -> Result<()> {
+        let root_tgid = self.root_tgid(slot).unwrap_or(0);
+        self.sessions.set(slot, SessionSlot { epoch, root_tgid }, 0).context("switching the epoch")
+    }
+
+    /// Puts a running process into the session in `slot`; gives the number of its image.
+    pub fn bind(&mut self, tgid: u32, slot: u32, flags: u32) -> Result<u32> {
+        self.last_image += 1;
+        let member = Membership { slot, process: self.last_image, flags };
+        self.members.insert(tgid, member, 0).with_context(|| format!("binding process {tgid}"))?;
+        Ok(self.last_image)
+    }
+
+    /// The slot of a process that is watched or excluded.
+    pub fn slot_of(&self, tgid: u32) -> Option<u32> {
+        self.members.get(&tgid, 0).ok().map(|member| member.slot)
+    }
+
+    /// Whether any process belongs to the session in `slot`.
+    pub fn has_members(&self, slot: u32) -> bool {
+        self.members.iter().flatten().any(|(_, member)| member.slot == slot)
+    }
+
+    /// The processes of the session in `slot` leave it.
+    pub fn release_members(&mut self, slot: u32) {
+        let of_slot = |(tgid, member): (u32, Membership)| (member.slot == slot).then_some(tgid);
+        let members: Vec<u32> = self.members.iter().flatten().filter_map(of_slot).collect();
+        for tgid in members {
+            // It may have ended by itself meanwhile.
+            let _ = self.members.remove(&tgid);
+        }
+    }
+
+    /// What an epoch has counted so far.
+    pub fn epoch_totals(&self, epoch: Epoch) -> Option<EpochTotals> {
+        self.epochs.get(&epoch.0, 0).ok()
+    }
+
+    /// Forgets an epoch that no call can still write to.
+    pub fn forget_epoch(&mut self, epoch: Epoch) {
+        // Nothing else deletes epochs, so it is there.
+        let _ = self.epochs.remove(&epoch.0);
+    }
+}

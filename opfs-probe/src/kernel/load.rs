@@ -1,0 +1,175 @@
+//! Loads the programs and attaches them, as far as this kernel allows.
+
+use std::fs;
+
+use anyhow::{Context, Result, anyhow, bail};
+use aya::maps::{Array, MapData, ProgramArray};
+use aya::programs::{BtfTracePoint, TracePoint};
+use aya::{Ebpf, EbpfLoader};
+use opfs_probe_common::config::Config;
+use opfs_probe_common::epoch::EXCLUDED_SLOT;
+
+use super::btf::Btf;
+use super::collector::Collector;
+use super::control::Control;
+use super::offsets;
+use super::plan::{DESCRIBING, Hook, Layer, PLAN, Planned};
+use super::tracefs::{first_field_offset, has_event, with_tracefs};
+
+/// The kernel programs.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/opfs-probe.bpf.o"));
+
+/// The kernel's description of its own types.
+pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// What always stays unseen, whatever is attached.
+const ALWAYS_UNSEEN: [&str; 4] = [
+    "system calls of 32-bit programs (and int 0x80) are not seen",
+    "io_uring and AIO syncs are not seen",
+    "syncs that O_SYNC and O_DSYNC writes imply, and what the file system and the device did, are not measured",
+    "msync: the mapped file is not named",
+];
+
+/// The loaded programs: they count until this is dropped.
+pub struct Loaded {
+    /// Switches epochs and binds processes.
+    pub control: Control,
+    /// Reads what was counted.
+    pub collector: Collector,
+    /// Every planned probe and whether it is attached.
+    pub probes: Vec<Probe>,
+    /// Kinds of sync that can't be seen here.
+    pub coverage_gaps: Vec<String>,
+    /// The probe's own process id in the initial PID namespace.
+    pub own_tgid: u32,
+    /// Keeps the programs attached.
+    programs: Ebpf,
+    /// The kernel empties the array once no descriptor of it is left.
+    describing: ProgramArray<MapData>,
+}
+
+/// A planned probe and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// `category:event`
+    pub name: String,
+    /// Its layer.
+    pub layer: Layer,
+    /// Whether it is attached.
+    pub attached: bool,
+    /// Why it is not.
+    pub reason: Option<String>,
+}
+
+impl Loaded {
+    /// Loads and attaches. Fails if not even the sync calls can be seen.
+    pub fn new() -> Result<Self> {
+        with_tracefs(load)
+    }
+
+    /// Lets go of the programs without waiting for the kernel to detach them, by a process that ends
+    /// right after this call.
+    pub fn detach_in_background(self) {
+        super::detach::in_background();
+        std::mem::forget(self);
+    }
+}
+
+fn load() -> Result<Loaded> {
+    let btf = fs::read(KERNEL_BTF)
+        .with_context(|| format!("reading {KERNEL_BTF} (the kernel needs CONFIG_DEBUG_INFO_BTF)"))?;
+    let offsets = offsets::find(&Btf::parse(btf)?)?;
+    let config = Config {
+        self_test_fd: -rand::random_range(1_000_000..i32::MAX),
+        syscall_fields_offset: first_field_offset("syscalls", "sys_enter_fsync")?,
+        o_direct: nix::libc::O_DIRECT as u32,
+        compat_thread_flag: COMPAT_THREAD_FLAG,
+    };
+    let mut programs = EbpfLoader::new()
+        .override_global("OFFSETS", &offsets, true)
+        .override_global("CONFIG", &config, true)
+        .load(OBJECT)
+        .context("loading the kernel programs' maps (root, or CAP_BPF and CAP_PERFMON, is needed)")?;
+    let kernel_types = aya::Btf::from_sys_fs().context("reading the kernel's BTF")?;
+    let describing = load_describing(&mut programs)?;
+    let mut probes = Vec::new();
+    let mut coverage_gaps: Vec<String> = ALWAYS_UNSEEN.map(str::to_owned).to_vec();
+    for planned in &PLAN {
+        let outcome = attach(&mut programs, planned, &kernel_types);
+        let reason = outcome.as_ref().err().map(|error| format!("{error:#}"));
+        if reason.is_some() && planned.everywhere && !coverage_gaps.iter().any(|gap| gap == planned.gap) {
+            coverage_gaps.push(planned.gap.to_owned());
+        }
+        probes.push(Probe { name: planned.name(), layer: planned.layer, attached: reason.is_none(), reason });
+    }
+    if let Some(missing) = probes.iter().find(|probe| is_vital(probe)) {
+        let reason = missing.reason.as_deref().unwrap_or_default();
+        bail!("attaching {}: {reason}; `opfs-probe doctor` says what this kernel allows", missing.name);
+    }
+    let mut control = Control::new(&mut programs)?;
+    let collector = Collector::new(&mut programs)?;
+    let own_tgid = call_ourselves(&mut programs, config.self_test_fd)?;
+    control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
+    Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, programs, describing })
+}
+
+/// Without these there is nothing to report.
+fn is_vital(probe: &Probe) -> bool {
+    !probe.attached
+        && (probe.layer == Layer::Process
+            || probe.name.ends_with("_fsync")
+            || probe.name.ends_with("_fdatasync"))
+}
+
+fn attach(programs: &mut Ebpf, planned: &Planned, kernel_types: &aya::Btf) -> Result<()> {
+    if let Hook::Syscall(event) = planned.hook
+        && !has_event("syscalls", event)
+    {
+        bail!("this kernel has no such tracepoint");
+    }
+    let program =
+        programs.program_mut(planned.program).with_context(|| format!("no program {}", planned.program))?;
+    match planned.hook {
+        Hook::Syscall(event) => {
+            let program: &mut TracePoint = program.try_into()?;
+            program.load()?;
+            program.attach("syscalls", event)?;
+        }
+        Hook::Btf(event) => {
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.load(event, kernel_types)?;
+            program.attach()?;
+        }
+    }
+    Ok(())
+}
+
+/// The long walks are programs of their own that the others end with.
+fn load_describing(programs: &mut Ebpf) -> Result<ProgramArray<MapData>> {
+    let map = programs.take_map("DESCRIBE").context("no map DESCRIBE")?;
+    let mut array: ProgramArray<MapData> = ProgramArray::try_from(map)?;
+    for (index, name) in DESCRIBING.into_iter().enumerate() {
+        let program: &mut TracePoint =
+            programs.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
+        program.load().with_context(|| format!("loading {name}"))?;
+        array.set(index as u32, program.fd()?, 0)?;
+    }
+    Ok(array)
+}
+
+/// Makes a sync call that only this program can make: proves that the probes run, and learns the
+/// process id that the kernel side sees, which differs inside a PID namespace.
+fn call_ourselves(programs: &mut Ebpf, self_test_fd: i32) -> Result<u32> {
+    // SAFETY: a system call on a descriptor that can't be open; it fails with EBADF.
+    unsafe { nix::libc::fsync(self_test_fd) };
+    let numbers = programs.map("NUMBERS").context("no map NUMBERS")?;
+    let numbers: Array<&MapData, u64> = Array::try_from(numbers)?;
+    match numbers.get(&0, 0)? {
+        0 => Err(anyhow!("the probes are attached but don't run; does a seccomp filter block fsync here?")),
+        own => Ok(own as u32),
+    }
+}
+
+/// `TIF_ADDR32` of arch/x86/include/asm/thread_info.h.
+#[cfg(target_arch = "x86_64")]
+const COMPAT_THREAD_FLAG: u32 = 1 << 29;
