@@ -2,3 +2,4 @@
 
 pub mod attribution;
 pub mod kernel;
+pub mod files;
