@@ -3,3 +3,4 @@
 pub mod attribution;
 pub mod kernel;
 pub mod files;
+pub mod report;
