@@ -166,7 +166,7 @@ fn completeness_says_what_the_sample_lacks() {
     assert!(!completeness.is_perfect());
     assert!(completeness.exact_counts);
     assert_eq!((completeness.detail_lost, completeness.in_flight_calls), (1, 1));
-    // One inode without a name, and the calls whose file was never seen.
+    // One call on an inode without a name, and two whose file was never seen.
     assert_eq!((completeness.unresolved_paths, completeness.unresolved_calls), (1, 3));
     assert!(!sample::untraced().completeness.exact_counts);
 }

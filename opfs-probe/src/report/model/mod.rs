@@ -239,7 +239,7 @@ pub struct Completeness {
     pub events_lost: Option<u64>,
     /// Calls counted without their process and file.
     pub detail_lost: u64,
-    /// Files whose path was not found; the calls whose file was never seen make one more.
+    /// Inodes whose path was not found; 1 if there are only calls whose file was never seen.
     pub unresolved_paths: u64,
     /// Calls on such files.
     #[serde(default)]
