@@ -4,3 +4,4 @@ pub mod attribution;
 pub mod kernel;
 pub mod files;
 pub mod report;
+pub mod processes;

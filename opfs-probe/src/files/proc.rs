@@ -73,7 +73,7 @@ fn mount_dev(thread: &Path, descriptor: &[u8]) -> Option<u32> {
 }
 
 /// Takes off what the kernel appends to the name of a deleted file, unless the file is really called so.
-fn undecorate(link: PathBytes, metadata: &Metadata) -> (PathBytes, bool) {
+pub(crate) fn undecorate(link: PathBytes, metadata: &Metadata) -> (PathBytes, bool) {
     let Some(path) = link.strip_suffix(DELETED_SUFFIX) else { return (link, false) };
     if metadata.nlink() > 0
         && fs::symlink_metadata(OsStr::from_bytes(&link))
@@ -126,9 +126,9 @@ mod tests {
         let mut names = Names::new();
         let file = identity(&odd);
         assert!(names.resolve_from_proc(&file, std::process::id()));
-        let named = names.get(&file).unwrap();
-        assert_eq!((named.resolved_by, named.foreign_namespace), (ResolvedBy::Proc, false));
-        assert_eq!(named.path, Some(bytes(b"odd\n\xff name")));
+        let known = names.get(&file).unwrap();
+        assert_eq!((known.resolved_by, known.foreign_namespace), (ResolvedBy::Proc, false));
+        assert_eq!(known.path, Some(bytes(b"odd\n\xff name")));
     }
 
     #[test]
