@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
@@ -186,8 +187,10 @@ fn is_32_bit(pid: u32) -> bool {
     })
 }
 
-/// A time since boot on the clock of the wall, as that is set now.
+/// A time since boot on the clock of the wall, as that was set when it was first asked for: all images
+/// of a process must agree on when it started.
 fn after_boot(boottime_ns: u64) -> Option<Timestamp> {
+    static BOOT_NS: OnceLock<Option<i128>> = OnceLock::new();
     if boottime_ns == 0 {
         return None;
     }
@@ -195,8 +198,9 @@ fn after_boot(boottime_ns: u64) -> Option<Timestamp> {
         let time = clock_gettime(clock).ok()?;
         Some(i128::from(time.tv_sec()) * 1_000_000_000 + i128::from(time.tv_nsec()))
     };
-    let boot = now(ClockId::CLOCK_REALTIME)? - now(ClockId::CLOCK_BOOTTIME)?;
-    Timestamp::from_nanosecond(boot + i128::from(boottime_ns)).ok()
+    let read = || Some(now(ClockId::CLOCK_REALTIME)? - now(ClockId::CLOCK_BOOTTIME)?);
+    let boot_ns = (*BOOT_NS.get_or_init(read))?;
+    Timestamp::from_nanosecond(boot_ns + i128::from(boottime_ns)).ok()
 }
 
 /// Splits NUL-separated arguments. Those that a process wrote over its own may be padded with NULs.
