@@ -5,3 +5,4 @@ pub mod kernel;
 pub mod files;
 pub mod report;
 pub mod processes;
+pub mod metrics;
