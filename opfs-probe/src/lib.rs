@@ -6,3 +6,4 @@ pub mod files;
 pub mod report;
 pub mod processes;
 pub mod metrics;
+pub mod server;
