@@ -7,3 +7,5 @@ pub mod report;
 pub mod processes;
 pub mod metrics;
 pub mod server;
+pub mod bench;
+pub mod strace;
