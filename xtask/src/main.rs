@@ -1,3 +1,59 @@
 //! Development tasks: `cargo xtask` lists them.
 
-fn main() {}
+#[path = "../../opfs-probe/build/toolchain.rs"]
+mod toolchain;
+
+mod bare;
+mod bench;
+mod bench_browsers;
+mod command;
+mod setup;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Development tasks of opfs-probe.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    arg_required_else_help = true,
+    after_help = "`cargo xtask bench` and `cargo xtask test` do everything on a fresh machine, set-up included."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what the build and the benchmark need, or print the commands that would.
+    Setup(setup::Arguments),
+    /// Set up, then run every check and test; shows how long each took.
+    Test(test::Arguments),
+    /// Set up, then run the browser benchmark: report.md and report.json in opfs-bench.
+    Bench(bench::Arguments),
+    /// Set up, then compare the benchmark's timings under no tracer, eBPF and strace.
+    BenchBrowsers(bench_browsers::Arguments),
+    /// Run a command in a fresh Debian that has nothing but the Rust toolchain (root only).
+    TestBare(bare::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Setup(arguments) => setup::run(&arguments),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::BenchBrowsers(arguments) => bench_browsers::run(&arguments),
+        Task::TestBare(arguments) => bare::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
