@@ -78,7 +78,7 @@ impl Plan {
         }
         // The LLVM version follows the compiler, which a security update may just have moved.
         let target = toolchain::target(cfg!(target_endian = "big"));
-        let compiler = toolchain::compilers(target).into_iter().next();
+        let compiler = toolchain::compilers(target).next();
         let compiler = compiler.context("no Rust compiler for BPF is here even now")?;
         let llvm = compiler.llvm;
         if toolchain::linkers(&[workspace.tools().join("bin")]).iter().any(|linker| linker.fits(&compiler)) {
