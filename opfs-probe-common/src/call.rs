@@ -55,7 +55,8 @@ impl Op {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileIdentity {
-    /// Address of the kernel's `struct inode`.
+    /// Address of the kernel's `struct inode`; of the `struct dentry` for a file without a place in
+    /// a directory, since many such share one inode.
     pub inode_address: u64,
     /// `inode.i_ino`
     pub inode: u64,

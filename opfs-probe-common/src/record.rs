@@ -110,10 +110,12 @@ pub struct Losses {
     pub histogram_lost: u64,
     /// Exits without an enter that no seccomp filter explains: begun before the watching did.
     pub begun_before: u64,
+    /// 32-bit programs that sessions ran, whose system calls are not seen.
+    pub compat_images: u64,
 }
 
 const _: () = assert!(size_of::<FileRecord>() == 64);
 const _: () = assert!(size_of::<ProcessRecord>() == 72);
-const _: () = assert!(size_of::<Losses>() == 48);
+const _: () = assert!(size_of::<Losses>() == 56);
 
 crate::pod!(FileRecord, ProcessRecord, Losses);

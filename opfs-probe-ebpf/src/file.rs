@@ -36,19 +36,22 @@ pub fn of_file(file: u64, epoch: u32) -> Option<NameKey> {
     let path: Path = read(file + u64::from(offset!(file_path_mnt)))?;
     let dentry = path.dentry_address;
     let super_block: u64 = read(inode + u64::from(offset!(inode_sb)))?;
+    let parent_address: u64 = read(dentry + u64::from(offset!(dentry_parent)))?;
     let identity = FileIdentity {
-        inode_address: inode,
+        // All eventfds, epolls and their like share one inode, but each has a dentry of its own
+        // without a parent. So have the roots of file systems, whose dentry stays with the inode.
+        inode_address: if parent_address == dentry { dentry } else { inode },
         inode: read(inode + u64::from(offset!(inode_ino)))?,
         dev: read(super_block + u64::from(offset!(sb_dev)))?,
         generation: read(inode + u64::from(offset!(inode_generation)))?,
     };
     let links: u32 = read(inode + u64::from(offset!(inode_nlink)))?;
-    let parent_address: u64 = read(dentry + u64::from(offset!(dentry_parent)))?;
     // As `d_unlinked()`: a name without a place in the dentry hash is gone, the root excepted.
     let hashed: u64 = read(dentry + u64::from(offset!(dentry_hash_pprev)))?;
     let unlinked = hashed == 0 && parent_address != dentry;
     Some(NameKey {
         file: identity,
+        inode_address: inode,
         dentry_address: dentry,
         parent_address,
         name_hash_len: read(dentry + u64::from(offset!(dentry_name_hash_len)))?,

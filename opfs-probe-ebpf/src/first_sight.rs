@@ -61,8 +61,8 @@ pub fn describe_file(_ctx: TracePointContext) -> u32 {
     let name = scratch.name;
     let identity = name.file;
     let walk = path::walk(scratch, name.dentry_address, name.mount_address);
-    let super_block: u64 = read(identity.inode_address + u64::from(offset!(inode_sb))).unwrap_or(0);
-    let mode: u16 = read(identity.inode_address + u64::from(offset!(inode_mode))).unwrap_or(0);
+    let super_block: u64 = read(name.inode_address + u64::from(offset!(inode_sb))).unwrap_or(0);
+    let mode: u16 = read(name.inode_address + u64::from(offset!(inode_mode))).unwrap_or(0);
     let record = FileRecord {
         kind: FILE_RECORD,
         epoch: name.epoch,

@@ -67,6 +67,7 @@ pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 #[derive(Clone, Copy)]
 pub struct NameKey {
     pub file: FileIdentity,
+    pub inode_address: u64,
     pub dentry_address: u64,
     pub parent_address: u64,
     pub name_hash_len: u64,

@@ -5,8 +5,8 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use opfs_probe_common::membership::{RECORDED, SPAWNING};
 
-use crate::kernel::{Typed, offset};
-use crate::maps::MEMBERS;
+use crate::kernel::{Typed, compat_thread_flag, offset};
+use crate::maps::{MEMBERS, lose};
 use crate::membership::{join, next_image, session};
 
 /// `sched_process_fork(parent, child)`: a child belongs where its parent does.
@@ -44,6 +44,10 @@ pub fn process_exec(_ctx: BtfTracePointContext) -> i32 {
         unsafe {
             (*member).process = next_image();
             (*member).flags &= !RECORDED;
+        }
+        let thread_flags: u64 = Typed::current_task().load(offset!(task_thread_info_flags));
+        if thread_flags & compat_thread_flag() != 0 {
+            lose(|losses| &mut losses.compat_images);
         }
     }
     0

@@ -1,11 +1,12 @@
 //! opfs-probe: who syncs, how often, on what, how long, and for which part of the workload.
 
 pub mod attribution;
-pub mod kernel;
-pub mod files;
-pub mod report;
-pub mod processes;
-pub mod metrics;
-pub mod server;
 pub mod bench;
+pub mod files;
+pub mod kernel;
+pub mod metrics;
+pub mod processes;
+pub mod report;
+pub mod server;
 pub mod strace;
+pub mod watch;

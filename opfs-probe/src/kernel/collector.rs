@@ -24,6 +24,8 @@ pub struct Collector {
     in_flight: KernelHash<MapData, u64, InFlightCall>,
     losses: PerCpuArray<MapData, Losses>,
     records: RingBuf<MapData>,
+    #[cfg(feature = "kernel-log")]
+    log: aya_log::EbpfLogger<&'static dyn log::Log>,
 }
 
 /// A first-sight record, with its variable part.
@@ -49,6 +51,8 @@ pub enum Record {
 
 impl Collector {
     pub(super) fn new(programs: &mut Ebpf) -> Result<Self> {
+        #[cfg(feature = "kernel-log")]
+        let log = aya_log::EbpfLogger::init(programs).context("reading the kernel side's log")?;
         let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
         Ok(Self {
             calls: PerCpuHashMap::try_from(take("CALLS")?)?,
@@ -56,6 +60,8 @@ impl Collector {
             in_flight: KernelHash::try_from(take("IN_FLIGHT")?)?,
             losses: PerCpuArray::try_from(take("LOSSES")?)?,
             records: RingBuf::try_from(take("RECORDS")?)?,
+            #[cfg(feature = "kernel-log")]
+            log,
         })
     }
 
@@ -116,6 +122,12 @@ impl Collector {
         self.in_flight.iter().flatten().map(|(_, call)| call)
     }
 
+    /// Passes on what the kernel side logged.
+    pub fn flush_log(&mut self) {
+        #[cfg(feature = "kernel-log")]
+        self.log.flush();
+    }
+
     /// What the kernel side could not keep, since it was loaded.
     pub fn losses(&self) -> Result<Losses> {
         let mut sum = Losses::default();
@@ -126,6 +138,7 @@ impl Collector {
             sum.members_lost += cpu.members_lost;
             sum.histogram_lost += cpu.histogram_lost;
             sum.begun_before += cpu.begun_before;
+            sum.compat_images += cpu.compat_images;
         }
         Ok(sum)
     }

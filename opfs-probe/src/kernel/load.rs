@@ -43,9 +43,14 @@ pub struct Loaded {
     /// The probe's own process id in the initial PID namespace.
     pub own_tgid: u32,
     /// Keeps the programs attached.
-    programs: Ebpf,
+    pub attached: Attached,
+}
+
+/// Attached programs: they run until this is dropped.
+pub struct Attached {
+    _programs: Ebpf,
     /// The kernel empties the array once no descriptor of it is left.
-    describing: ProgramArray<MapData>,
+    _describing: ProgramArray<MapData>,
 }
 
 /// A planned probe and what became of it.
@@ -66,7 +71,9 @@ impl Loaded {
     pub fn new() -> Result<Self> {
         with_tracefs(load)
     }
+}
 
+impl Attached {
     /// Lets go of the programs without waiting for the kernel to detach them, by a process that ends
     /// right after this call.
     pub fn detach_in_background(self) {
@@ -110,7 +117,8 @@ fn load() -> Result<Loaded> {
     let collector = Collector::new(&mut programs)?;
     let own_tgid = call_ourselves(&mut programs, config.self_test_fd)?;
     control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
-    Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, programs, describing })
+    let attached = Attached { _programs: programs, _describing: describing };
+    Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached })
 }
 
 /// Without these there is nothing to report.

@@ -1,0 +1,162 @@
+//! Reports on what was counted so far.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, anyhow};
+use jiff::Timestamp;
+use opfs_probe_common::record::Losses as KernelLosses;
+
+use super::clock::now;
+use super::naming::Known;
+use super::state::State;
+use super::{Watcher, filesystems};
+use crate::attribution::session::Attribution;
+use crate::attribution::totals::Totals;
+use crate::attribution::window::{Epoch, SessionId};
+use crate::kernel::load::Probe;
+use crate::report::build::{Losses, Measured, Naming, completeness, session};
+use crate::report::model::{self, Report, SCHEMA, Tracer, TracerKind};
+
+pub use super::host::host;
+
+impl Watcher {
+    /// A report on all sessions.
+    pub fn full_report(&self) -> Result<Report> {
+        self.report_on(|_| true)
+    }
+
+    /// A report on one session, with the whole program's completeness.
+    pub fn session_report(&self, session: SessionId) -> Result<Report> {
+        self.report_on(|id| id == session)
+    }
+
+    /// The session as strace saw it: its calls by epoch, under the same windows.
+    pub fn strace_session(
+        &self,
+        id: SessionId,
+        counts: &HashMap<Epoch, Totals>,
+        naming: &impl Naming,
+    ) -> Result<model::Session> {
+        let state = self.state();
+        let mut attribution =
+            state.strace.clone().ok_or_else(|| anyhow!("strace was not asked for"))?;
+        for (epoch, totals) in counts {
+            attribution.absorb(*epoch, totals);
+        }
+        state.describe(id, &attribution, true, naming).ok_or_else(|| anyhow!("there is no such session"))
+    }
+
+    /// The same report, of what strace counted.
+    pub fn strace_report(&self, session: model::Session, losses: &Losses) -> Report {
+        let sessions = vec![session];
+        Report {
+            schema: SCHEMA.to_owned(),
+            generated_at: Timestamp::now(),
+            host: host(),
+            tracer: Tracer { kind: TracerKind::Strace, version: None, probes: Vec::new() },
+            filesystems: filesystems::of(&sessions),
+            completeness: completeness(&sessions, losses),
+            sessions,
+        }
+    }
+
+    fn report_on(&self, chosen: impl Fn(SessionId) -> bool) -> Result<Report> {
+        let mut losses = Losses {
+            coverage_gaps: self.coverage_gaps.clone(),
+            ..Losses::default()
+        };
+        let mut live = HashMap::new();
+        if let Some(mut collector) = self.collector() {
+            live = self.undrained(&mut collector)?;
+            add_kernel_losses(&mut losses, &collector.losses()?);
+        }
+        let state = self.state();
+        let mut attribution = state.attribution.clone();
+        for (epoch, totals) in &live {
+            attribution.absorb(*epoch, totals);
+        }
+        let naming = Known { names: &state.names, images: &state.images };
+        let ids = state.facts.keys().copied().filter(|id| chosen(*id));
+        let sessions: Vec<model::Session> =
+            ids.filter_map(|id| state.describe(id, &attribution, self.tracers.ebpf, &naming)).collect();
+        for facts in state.facts.iter().filter(|(id, _)| chosen(**id)).map(|(_, facts)| facts) {
+            losses.warnings.extend(facts.warnings.iter().cloned());
+        }
+        drop(state);
+        Ok(Report {
+            schema: SCHEMA.to_owned(),
+            generated_at: Timestamp::now(),
+            host: host(),
+            tracer: Tracer {
+                kind: if self.tracers.ebpf { TracerKind::Ebpf } else { TracerKind::None },
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                probes: self.probes.iter().map(probe).collect(),
+            },
+            filesystems: filesystems::of(&sessions),
+            completeness: completeness(&sessions, &losses),
+            sessions,
+        })
+    }
+}
+
+impl State {
+    fn describe(
+        &self,
+        id: SessionId,
+        attribution: &Attribution,
+        counted: bool,
+        naming: &impl Naming,
+    ) -> Option<model::Session> {
+        let (facts, counts) = (self.facts.get(&id)?, attribution.session(id)?);
+        let measured = Measured {
+            id,
+            name: &counts.name,
+            kind: facts.kind,
+            root_pid: facts.root_pid,
+            command: facts.command.as_deref(),
+            started_at: counts.started_at,
+            ended_at: counts.ended_at.unwrap_or_else(now),
+            exit_status: facts.exit_status,
+            browser: facts.browser.clone(),
+            windows: &counts.windows,
+            outside: &counts.outside,
+            total: &counts.total,
+            counted,
+        };
+        Some(session(&measured, naming))
+    }
+}
+
+fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
+    let plural = |count: u64, one: &str, many: &str| if count == 1 { one.to_owned() } else { format!("{count} {many}") };
+    losses.latencies_lost = kernel.histogram_lost;
+    losses.inexact |= kernel.calls_lost > 0 || kernel.members_lost > 0 || kernel.compat_images > 0;
+    if kernel.calls_lost > 0 {
+        losses.warnings.push(format!("{} not counted: the kernel's maps had no room", plural(kernel.calls_lost, "one call was", "calls were")));
+    }
+    if kernel.members_lost > 0 {
+        losses.warnings.push(format!("{} not watched: the kernel's maps had no room", plural(kernel.members_lost, "one process was", "processes were")));
+    }
+    if kernel.compat_images > 0 {
+        losses.warnings.push(format!("{} run: their system calls are not seen", plural(kernel.compat_images, "one 32-bit program was", "32-bit programs were")));
+    }
+    if kernel.begun_before > 0 {
+        losses.warnings.push(format!("{} not counted: begun before the watching did", plural(kernel.begun_before, "one call is", "calls are")));
+    }
+}
+
+fn probe(probe: &Probe) -> model::Probe {
+    use crate::kernel::plan::Layer;
+    model::Probe {
+        name: probe.name.clone(),
+        layer: match probe.layer {
+            Layer::Syscall => model::Layer::Syscall,
+            Layer::Process => model::Layer::Process,
+        },
+        attached: probe.attached,
+        reason: probe.reason.clone(),
+        runs: None,
+        run_ns: None,
+        missed: None,
+    }
+}
