@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::unistd::{Group, getegid, geteuid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -101,7 +102,7 @@ async fn a_conversation() {
     assert_eq!(talk.ask(json!({ "op": "windows" })).await["windows"], json!([]));
     assert_eq!(place.fake.told().results, [("r".to_owned(), json!({ "x": 1 }))]);
     let peer = place.fake.told().peers[0].clone();
-    assert_eq!(peer, Peer::Process { pid: std::process::id(), uid: nix::unistd::geteuid().as_raw() });
+    assert_eq!(peer, Peer::Process { pid: std::process::id(), uid: geteuid().as_raw() });
 }
 
 #[tokio::test]
@@ -211,11 +212,12 @@ async fn a_client_that_does_not_read_is_let_go() {
 async fn the_socket_is_for_its_owner_and_group() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
-    let socket = Socket::bind(&path, Some("daemon")).expect("the group `daemon`, or root to set it");
+    // Our own group: root alone may give a file to another.
+    let group = Group::from_gid(getegid()).unwrap().expect("the group has a name");
+    let socket = Socket::bind(&path, Some(&group.name)).unwrap();
     let metadata = fs::metadata(&path).unwrap();
     assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
-    let daemon = nix::unistd::Group::from_name("daemon").unwrap().unwrap();
-    assert_eq!(metadata.gid(), daemon.gid.as_raw());
+    assert_eq!(metadata.gid(), group.gid.as_raw());
     drop(socket);
     assert!(!path.exists());
     let missing = Socket::bind(&path, Some("no-such-group")).err().unwrap();
