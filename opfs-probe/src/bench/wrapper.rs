@@ -95,8 +95,9 @@ fn packaging_of_path(path: &Path) -> Option<Packaging> {
         ["/", "snap", "bin", name, ..]
         | ["/", "snap", name, ..]
         | ["/", "var", "lib", "snapd", "snap", name, ..] => Some(Packaging::Snap((*name).to_owned())),
-        ["/", "var", "lib", "flatpak", .., name] => Some(Packaging::Flatpak((*name).to_owned())),
-        [.., "flatpak", "exports", "bin", name] => Some(Packaging::Flatpak((*name).to_owned())),
+        ["/", "var", "lib", "flatpak", .., name] | [.., "flatpak", "exports", "bin", name] => {
+            Some(Packaging::Flatpak((*name).to_owned()))
+        }
         _ => None,
     }
 }
@@ -109,7 +110,7 @@ fn packaging_of_script(script: &str) -> Option<Packaging> {
                 return Some(Packaging::Snap(name.to_owned()));
             }
             let rest = &words[index + 1..];
-            if !rest.first().is_some_and(|word| *word == "run") {
+            if rest.first() != Some(&"run") {
                 continue;
             }
             // An option of `run` that takes its value apart would be mistaken for the name; both

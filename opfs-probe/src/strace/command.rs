@@ -6,8 +6,12 @@ use std::process::Command;
 
 use opfs_probe_common::call::Op;
 
+use super::parse::DeletedMark;
+
 /// The first version with `--seccomp-bpf`, which leaves other system calls alone.
 const SECCOMP_SINCE: (u32, u32) = (5, 3);
+/// The first version that marks deleted files beside their path (its NEWS file says so).
+const MARK_BESIDE_SINCE: (u32, u32) = (5, 19);
 /// The first version whose `-y` prints paths in the form that we read.
 const OLDEST: (u32, u32) = (4, 26);
 
@@ -45,9 +49,14 @@ impl Strace {
         format!("{}.{}", self.version.0, self.version.1)
     }
 
+    /// How its logs mark a deleted file.
+    pub fn deleted_mark(&self) -> DeletedMark {
+        if self.version >= MARK_BESIDE_SINCE { DeletedMark::Beside } else { DeletedMark::Inside }
+    }
+
     /// The words to put before a command's own, so that it and all it starts are traced.
     pub fn over_command(&self, output: &Path) -> Vec<OsString> {
-        let mut words = self.common(output);
+        let mut words = Self::common(output);
         if self.version >= SECCOMP_SINCE {
             words.push("--seccomp-bpf".into());
         }
@@ -59,14 +68,14 @@ impl Strace {
     /// The whole command that traces running processes and all that they start.
     pub fn over_processes(&self, pids: &[u32], output: &Path) -> Vec<OsString> {
         // strace refuses its filter for processes that already run.
-        let mut words = self.common(output);
+        let mut words = Self::common(output);
         for pid in pids {
             words.extend(["-p".into(), pid.to_string().into()]);
         }
         words
     }
 
-    fn common(&self, output: &Path) -> Vec<OsString> {
+    fn common(output: &Path) -> Vec<OsString> {
         let names: Vec<&str> = Op::ALL.iter().map(|op| op.name()).collect();
         // The name that some architectures have instead is unknown to strace elsewhere, hence the `?`.
         let trace = format!("trace={},?sync_file_range2", names.join(","));
