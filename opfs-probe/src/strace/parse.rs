@@ -65,6 +65,9 @@ pub struct Log {
     pub calls: Vec<Call>,
     /// Returns of calls that had begun before strace came; they are not in `calls`.
     pub begun_before: u64,
+    /// Traced calls of threads that were killed before strace could ask which call it was. The kernel
+    /// had not entered them: seccomp, where strace stops a thread, comes first.
+    pub unknown_calls: u64,
     /// Lines that make no sense: the log is damaged, or strace's format has changed.
     pub unreadable_lines: u64,
     /// The first of them.
@@ -106,6 +109,10 @@ impl Parser {
         }
         let name_end = rest.iter().position(|byte| *byte == b'(')?;
         let name = std::str::from_utf8(&rest[..name_end]).ok()?;
+        if name.len() >= 3 && name.bytes().all(|byte| byte == b'?') {
+            self.log.unknown_calls += 1;
+            return Some(());
+        }
         if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
             return None;
         }
@@ -166,7 +173,7 @@ fn op(name: &str) -> Option<Op> {
 /// Where a call's arguments end, and whether it returned on the same line. A path in them can hold
 /// `) = 0`, but no angle brackets, which strace escapes.
 fn arguments_end(arguments: &[u8]) -> Option<(usize, bool)> {
-    if let Some(rest) = arguments.strip_suffix(UNFINISHED) {
+    if let Some(rest) = arguments.strip_suffix(UNFINISHED).or_else(|| arguments.strip_suffix(DETACHED)) {
         return Some((rest.len(), false));
     }
     // The last one, because a result never holds it. strace pads what is left of the `=`.
@@ -176,6 +183,8 @@ fn arguments_end(arguments: &[u8]) -> Option<(usize, bool)> {
 
 /// What strace writes where a line is cut; before a `)`, the call never returned.
 const UNFINISHED: &[u8] = b" <unfinished ...>";
+/// What it writes where the thread vanished within the line.
+const DETACHED: &[u8] = b" <detached ...>";
 
 /// The path in `3</a/b>`, and whether the file is deleted.
 fn descriptor_path(arguments: &[u8], mark: DeletedMark) -> (Option<Vec<u8>>, bool) {

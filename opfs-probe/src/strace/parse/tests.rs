@@ -128,6 +128,13 @@ fn calls_that_did_not_end_as_calls_do() {
 }
 
 #[test]
+fn threads_that_vanish() {
+    let log = parse_text("1 1.0 ???( <detached ...>\n2 1.0 ????() = ?\n3 1.0 fsync(3</a> <detached ...>\n");
+    assert_eq!((log.unknown_calls, log.unreadable_lines), (2, 0));
+    assert_eq!((log.calls[0].path.as_deref(), log.calls[0].outcome), (Some(&b"/a"[..]), Outcome::Unfinished));
+}
+
+#[test]
 fn lines_that_are_no_calls() {
     let log = parse_text(
         "1 1.0 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED} ---\n\
