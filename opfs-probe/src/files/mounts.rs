@@ -21,6 +21,10 @@ pub struct Mount {
     pub mountpoint: PathBytes,
     /// The file system's type.
     pub fstype: Vec<u8>,
+    /// What is mounted: a device, or whatever the file system calls its source.
+    pub source: Vec<u8>,
+    /// The options of the mount and those of the file system, as mount(8) lists them.
+    pub options: Vec<u8>,
 }
 
 /// The mounts of this process's mount namespace.
@@ -124,11 +128,14 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     }
     let root = unescape(fields.next()?);
     let mountpoint = unescape(fields.next()?);
-    // Options and any number of optional fields, up to a dash.
+    let own_options = unescape(fields.next()?);
+    // Any number of optional fields, up to a dash.
     fields.find(|field| *field == b"-")?;
     let fstype = unescape(fields.next()?);
+    let source = unescape(fields.next()?);
+    let options = [own_options, unescape(fields.next()?)].join(&b',');
     // Roots of nsfs and the like are no paths.
-    Some(Mount { id, parent, dev: kernel_dev(major, minor), root, mountpoint, fstype })
+    Some(Mount { id, parent, dev: kernel_dev(major, minor), root, mountpoint, fstype, source, options })
 }
 
 fn number(field: &[u8]) -> Option<u32> {

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{BtfTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
+use nix::libc;
 use opfs_probe_common::config::Config;
 use opfs_probe_common::epoch::EXCLUDED_SLOT;
 
@@ -89,7 +90,7 @@ fn load() -> Result<Loaded> {
     let config = Config {
         self_test_fd: -rand::random_range(1_000_000..i32::MAX),
         syscall_fields_offset: first_field_offset("syscalls", "sys_enter_fsync")?,
-        o_direct: nix::libc::O_DIRECT as u32,
+        o_direct: libc::O_DIRECT as u32,
         compat_thread_flag: COMPAT_THREAD_FLAG,
     };
     let mut programs = EbpfLoader::new()
@@ -169,7 +170,7 @@ fn load_describing(programs: &mut Ebpf) -> Result<ProgramArray<MapData>> {
 /// process id that the kernel side sees, which differs inside a PID namespace.
 fn call_ourselves(programs: &mut Ebpf, self_test_fd: i32) -> Result<u32> {
     // SAFETY: a system call on a descriptor that can't be open; it fails with EBADF.
-    unsafe { nix::libc::fsync(self_test_fd) };
+    unsafe { libc::fsync(self_test_fd) };
     let numbers = programs.map("NUMBERS").context("no map NUMBERS")?;
     let numbers: Array<&MapData, u64> = Array::try_from(numbers)?;
     match numbers.get(&0, 0)? {

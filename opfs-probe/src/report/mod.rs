@@ -4,6 +4,7 @@
 //! it back in, [`filter`] narrows it, and [`text`], [`markdown`] and [`json`] show it. [`opfs`] is
 //! the report of the OPFS benchmark. Nothing here measures.
 
+pub mod agreement;
 pub mod build;
 mod escape;
 pub mod filter;

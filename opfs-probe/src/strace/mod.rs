@@ -3,6 +3,5 @@
 
 pub mod attribute;
 pub mod command;
-pub mod compare;
 pub mod parse;
 mod unescape;

@@ -239,18 +239,18 @@ impl Watcher {
 
 /// The process that a detached window belongs to.
 fn owner(peer: &Peer, wanted: Option<u32>) -> Result<Owner, Refusal> {
-    let (pid, uid) = match (*peer, wanted) {
-        (Peer::Process { uid, .. }, Some(pid)) => (pid, Some(uid)),
+    let (pid, uid) = match (peer, wanted) {
+        (Peer::Process { uid, .. }, Some(pid)) => (pid, Some(*uid)),
         (Peer::Process { pid, uid }, None) => {
-            let parent = Process::of(pid).map(|process| process.parent);
-            (parent.unwrap_or(pid), Some(uid))
+            let parent = Process::of(*pid).map(|process| process.parent);
+            (parent.unwrap_or(*pid), Some(*uid))
         }
         (Peer::Tcp { .. }, Some(_)) => {
             let message = "only a process on the unix socket may name another as a window's owner";
             return Err(Refusal::new(Code::Unauthorized, message));
         }
         (Peer::Tcp { peer, local }, None) => {
-            let holder = owner_of_peer(local, peer).ok_or_else(|| {
+            let holder = owner_of_peer(*local, *peer).ok_or_else(|| {
                 Refusal::new(Code::Unauthorized, format!("the process behind {peer} can't be found"))
             })?;
             (ProcessSnapshot::read().browser_root(holder), None)

@@ -49,7 +49,7 @@ impl Watcher {
                     version: None,
                     executable: program.as_deref().map(lossy),
                 });
-                let new = NewSession { name: name.unwrap_or_else(fallback), kind, browser };
+                let new = NewSession { name: name.unwrap_or_else(fallback), kind, browser, command: None };
                 let session = self.open(new)?;
                 self.set_root(session, process.pid);
                 let scan = scan_tree(*root, |process| self.bind(session, process, false))?;
@@ -59,7 +59,7 @@ impl Watcher {
                 let [first, ..] = directories.as_slice() else { bail!("there is no such cgroup") };
                 let fallback = || first.file_name().map_or_else(String::new, |name| lossy(name.as_encoded_bytes()));
                 let name = name.unwrap_or_else(fallback);
-                let session = self.open(NewSession { name, kind: SessionKind::Attached, browser: None })?;
+                let session = self.open(NewSession { name, kind: SessionKind::Attached, browser: None, command: None })?;
                 let mut all = Scan { found: 0, complete: true };
                 for directory in directories {
                     let scan = cgroup::scan(directory, |process| self.bind(session, process, true))?;

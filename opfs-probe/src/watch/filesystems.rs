@@ -13,7 +13,7 @@ pub fn of(sessions: &[Session]) -> Vec<Filesystem> {
     let devices: BTreeSet<&str> = files.filter_map(|file| file.dev.as_deref()).collect();
     let Ok(mounts) = Mounts::read() else { return Vec::new() };
     let mut filesystems: Vec<Filesystem> = Vec::new();
-    for mount in mounts.iter() {
+    for mount in mounts.mounts {
         let (major, minor) = major_minor(mount.dev);
         let dev = format!("{major}:{minor}");
         if !devices.contains(dev.as_str()) || filesystems.iter().any(|known| known.dev == dev) {

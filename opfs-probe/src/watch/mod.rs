@@ -31,7 +31,7 @@ use state::State;
 pub use attach::Target;
 pub use clock::now;
 pub use reporting::host;
-pub use sessions::{NewSession, Spawned};
+pub use sessions::NewSession;
 pub use state::EpochSpan;
 
 /// How often the kernel's maps are emptied.

@@ -1,6 +1,6 @@
 //! Reports on what was counted so far.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use super::state::State;
 use super::{Watcher, filesystems};
 use crate::attribution::session::Attribution;
 use crate::attribution::totals::Totals;
-use crate::attribution::window::{Epoch, SessionId};
+use crate::attribution::window::{Epoch, SessionId, WindowId};
 use crate::kernel::load::Probe;
 use crate::report::build::{Losses, Measured, Naming, completeness, session};
 use crate::report::model::{self, Report, SCHEMA, Tracer, TracerKind};
@@ -46,7 +46,12 @@ impl Watcher {
         state.describe(id, &attribution, true, naming).ok_or_else(|| anyhow!("there is no such session"))
     }
 
-    /// The same report, of what strace counted.
+    /// The epochs in which a window of the session was open.
+    pub fn epochs_of(&self, window: WindowId) -> HashSet<Epoch> {
+        self.state().strace.iter().flat_map(|strace| strace.epochs_of(window)).collect()
+    }
+
+    /// A report on what strace counted.
     pub fn strace_report(&self, session: model::Session, losses: &Losses) -> Report {
         let sessions = vec![session];
         Report {

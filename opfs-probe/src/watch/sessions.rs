@@ -1,9 +1,9 @@
 //! Sessions from beginning to end.
 
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::process::{Child, Command};
-use std::sync::PoisonError;
 use std::sync::mpsc::Receiver;
 
 use anyhow::Result;
@@ -29,45 +29,29 @@ pub struct NewSession {
     pub kind: SessionKind,
     /// The browser, if it is one.
     pub browser: Option<Browser>,
-}
-
-/// A command that was started in a session of its own.
-#[derive(Debug)]
-pub struct Spawned {
-    /// Its first process.
-    pub child: Child,
-    /// Its session.
-    pub session: SessionId,
+    /// The command line, if it is a command.
+    pub command: Option<Vec<OsString>>,
 }
 
 impl Watcher {
-    /// Starts a command as the first process of a new session: not one of its calls is missed.
-    pub fn spawn(&self, new: NewSession, command: &mut Command) -> io::Result<Spawned> {
-        let _one_at_a_time = self.spawning.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = self.open(new).map_err(io::Error::other)?;
+    /// Starts a command as the first process of a session: not one of its calls is missed.
+    pub fn spawn(&self, session: SessionId, command: &mut Command) -> io::Result<Child> {
+        let _one_at_a_time = self.binding();
         let slot = self.state().facts.get(&session).and_then(|facts| facts.slot);
         // Our children begin where we are: for this moment, in the session.
         self.bind_ourselves(slot.unwrap_or(EXCLUDED_SLOT), SPAWNING)?;
         let child = command.spawn();
         self.bind_ourselves(EXCLUDED_SLOT, 0)?;
+        let child = child?;
         let mut state = self.state();
-        let child = match child {
-            Ok(child) => child,
-            Err(error) => {
-                state.close_session(session).map_err(io::Error::other)?;
-                return Err(error);
-            }
-        };
         let root = slot.and_then(|slot| state.control.as_ref()?.root_tgid(slot)).unwrap_or(child.id());
         if let Some(slot) = slot {
             state.images.set_root(slot, root);
         }
         if let Some(facts) = state.facts.get_mut(&session) {
             facts.root_pid = Some(root);
-            let words = std::iter::once(command.get_program()).chain(command.get_args());
-            facts.command = Some(words.map(|word| word.as_bytes().to_vec()).collect());
         }
-        Ok(Spawned { child, session })
+        Ok(child)
     }
 
     /// Opens a session without processes.
@@ -76,6 +60,8 @@ impl Watcher {
         let session = state.open_session(&new.name, new.kind)?;
         if let Some(facts) = state.facts.get_mut(&session) {
             facts.browser = new.browser;
+            let bytes = |words: Vec<OsString>| words.into_iter().map(OsStringExt::into_vec).collect();
+            facts.command = new.command.map(bytes);
         }
         Ok(session)
     }

@@ -57,8 +57,6 @@ pub struct State {
 /// An epoch in the kernel's maps.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelEpoch {
-    /// Whose.
-    pub session: SessionId,
     /// Its session has moved on.
     pub ended: bool,
 }
@@ -275,7 +273,7 @@ impl State {
         let previous = std::mem::replace(&mut facts.epoch, epoch);
         if let (Some(control), Some(slot)) = (&mut self.control, facts.slot) {
             control.enter_epoch(slot, epoch)?;
-            self.epochs.insert(epoch, KernelEpoch { session, ended: false });
+            self.epochs.insert(epoch, KernelEpoch { ended: false });
         }
         let at = now();
         facts.epoch_since = at;

@@ -109,7 +109,7 @@ pub fn session(measured: &Measured<'_>, naming: &impl Naming) -> model::Session 
     let totals_of = |counts| measured.counted.then(|| totals(counts, naming));
     let by_id = measured.windows.iter().map(|window| (window.id, window)).collect();
     model::Session {
-        id: format!("s{}", measured.id.0),
+        id: session_id(measured.id),
         name: measured.name.to_owned(),
         kind: measured.kind,
         root_pid: measured.root_pid,
@@ -149,7 +149,13 @@ pub fn session(measured: &Measured<'_>, naming: &impl Naming) -> model::Session 
     }
 }
 
-fn window_id(id: WindowId) -> String {
+/// A session's id in reports and on the sockets.
+pub fn session_id(id: SessionId) -> String {
+    format!("s{}", id.0)
+}
+
+/// A window's id in reports.
+pub fn window_id(id: WindowId) -> String {
     format!("w{}", id.0)
 }
 

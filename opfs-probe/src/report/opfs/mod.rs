@@ -3,7 +3,6 @@
 //! Its sections, rows and columns keep the order of the strace-based reports that came before it,
 //! so that old and new can be laid side by side.
 
-mod agreement;
 mod costs;
 mod result;
 mod syncs;
@@ -15,9 +14,9 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 
-pub use agreement::{Comparison, agreement};
 pub use result::{Config, Kind, PageResult, ResultError, SCHEMA as RESULT_SCHEMA, Workload};
 
+use super::agreement::{self, Ambiguous};
 use super::escape::plain;
 use super::markdown::layout;
 use super::model::{Completeness, Host, Session};
@@ -66,6 +65,8 @@ pub struct BrowserRun<'a> {
     pub session: Option<&'a Session>,
     /// What strace counted, where eBPF watched too; its windows have the `id`s of `session`'s.
     pub strace: Option<&'a Session>,
+    /// Calls of `strace` that may belong to a neighbouring window.
+    pub ambiguous: Ambiguous,
     /// The profile's directory, so that files in it are named from there.
     pub profile_dir: Option<&'a str>,
     /// Whether a path is that of the workload's own files.

@@ -1,0 +1,97 @@
+//! The command line: one file a subcommand, its arguments and its printing.
+
+mod attach;
+mod bench;
+mod completions;
+mod daemon;
+mod doctor;
+mod output;
+mod report;
+mod run;
+mod strace;
+mod window;
+
+use std::io::{IsTerminal, stderr};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{ArgAction, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Who syncs, how often, on what, how long, and for which part of the workload.
+///
+/// Counts fsync and its kin in the kernel, exactly, with nothing stopped and nothing lost.
+#[derive(Debug, Parser)]
+#[command(name = "opfs-probe", version, max_term_width = 100)]
+#[command(after_help = "Examples:\n  \
+    sudo opfs-probe run -- dd if=/dev/zero of=file bs=4k count=1 conv=fsync\n  \
+    sudo opfs-probe bench opfs --browser chromium --browser firefox\n  \
+    opfs-probe report --window 'append*' --format json")]
+struct Cli {
+    /// Log more; twice for debugging. `RUST_LOG` says it in detail.
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Doctor(doctor::Arguments),
+    Run(run::Arguments),
+    Attach(attach::Arguments),
+    Daemon(daemon::Arguments),
+    Window(window::Arguments),
+    Report(report::Arguments),
+    Bench(bench::Arguments),
+    Completions(completions::CompletionsArguments),
+    Man(completions::ManArguments),
+}
+
+/// A command that failed or was used wrongly.
+const FAILED: u8 = 1;
+/// `--strict` found a report incomplete.
+const INCOMPLETE: u8 = 3;
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    // `run` stands in for its command, so its own failures have a status of their own.
+    let failed = if let Command::Run(_) = cli.command { run::FAILED } else { FAILED };
+    match dispatch(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(failed)
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Doctor(arguments) => doctor::main(&arguments),
+        Command::Run(arguments) => run::main(&arguments),
+        Command::Attach(arguments) => attach::main(&arguments),
+        Command::Daemon(arguments) => daemon::main(&arguments),
+        Command::Window(arguments) => window::main(&arguments),
+        Command::Report(arguments) => report::main(&arguments),
+        Command::Bench(arguments) => bench::main(&arguments),
+        Command::Completions(arguments) => completions::completions(&arguments),
+        Command::Man(arguments) => completions::man(&arguments),
+    }
+}
+
+fn log_to_stderr(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .init();
+}
