@@ -2,6 +2,7 @@
 
 pub mod attribution;
 pub mod bench;
+pub mod cli;
 pub mod files;
 pub mod kernel;
 pub mod metrics;

@@ -136,6 +136,12 @@ impl Browser {
         format!("{} {major}", self.name)
     }
 
+    /// The label as part of a file's name: "firefox-153".
+    pub fn slug(&self) -> String {
+        let safe = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        self.label().chars().map(safe).collect()
+    }
+
     /// What this browser's packaging keeps it from, in words.
     pub fn limits(&self) -> Vec<String> {
         match &self.packaging {
@@ -399,5 +405,6 @@ mod tests {
         fs::write(dir.path().join("libxul.so"), "").unwrap();
         let browser = find(own.to_str().unwrap(), &BrowserUser::choose()).unwrap();
         assert_eq!((browser.family, browser.label().as_str()), (Family::Firefox, "Own 1"));
+        assert_eq!(browser.slug(), "own-1");
     }
 }

@@ -104,7 +104,7 @@ impl Profile {
         let not_writable = |source| ProfileError::NotWritable { dir: dir.clone(), source };
         // Canonical, because the kernel names files so.
         let place = fs::canonicalize(&dir).map_err(not_writable)?;
-        let prefix = format!("opfs-probe-{}-", browser.name.to_ascii_lowercase().replace(' ', "-"));
+        let prefix = format!("opfs-probe-{}-", browser.slug());
         let holder = tempfile::Builder::new().prefix(&prefix).tempdir_in(&place).map_err(not_writable)?;
         let profile =
             Self { root: holder.path().to_owned(), holder: Some(holder), warning: memory_warning(&place) };

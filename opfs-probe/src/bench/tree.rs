@@ -220,6 +220,30 @@ mod tests {
     }
 
     #[test]
+    fn a_tracer_ends_after_what_it_traces_and_keeps_its_log() {
+        let home = tempfile::tempdir().unwrap();
+        let log = home.path().join("log");
+        let words = crate::strace::command::Strace::find().unwrap().over_command(&log);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args([
+            "/bin/sh",
+            "-c",
+            "trap '' TERM; sync -f /; setsid sleep 100 & sleep 100; sleep 100",
+        ]);
+        command.env("HOME", home.path().join("home")).process_group(0);
+        let mut tree = Tree::new(command.spawn().unwrap(), home.path(), true);
+        wait_for(|| living(home.path()) == 4);
+        tree.end();
+        assert_eq!(living(home.path()), 0);
+        assert_eq!(
+            tree.status().map(|status| status.signal()),
+            Some(Some(Signal::SIGKILL as i32)),
+            "as its tracee"
+        );
+        assert!(std::fs::read_to_string(log).unwrap().contains("syncfs("));
+    }
+
+    #[test]
     fn nobody_else_is_touched() {
         let (mine, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut neighbour = shell("sleep 100", other.path());

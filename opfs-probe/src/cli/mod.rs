@@ -1,15 +1,9 @@
 //! The command line: one file a subcommand, its arguments and its printing.
 
-mod attach;
-mod bench;
-mod completions;
-mod daemon;
-mod doctor;
 mod output;
-mod report;
 mod run;
+mod signals;
 mod strace;
-mod window;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -37,15 +31,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Doctor(doctor::Arguments),
     Run(run::Arguments),
-    Attach(attach::Arguments),
-    Daemon(daemon::Arguments),
-    Window(window::Arguments),
-    Report(report::Arguments),
-    Bench(bench::Arguments),
-    Completions(completions::CompletionsArguments),
-    Man(completions::ManArguments),
 }
 
 /// A command that failed or was used wrongly.
@@ -70,15 +56,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Run(arguments) => run::main(&arguments),
-        Command::Attach(arguments) => attach::main(&arguments),
-        Command::Daemon(arguments) => daemon::main(&arguments),
-        Command::Window(arguments) => window::main(&arguments),
-        Command::Report(arguments) => report::main(&arguments),
-        Command::Bench(arguments) => bench::main(&arguments),
-        Command::Completions(arguments) => completions::completions(&arguments),
-        Command::Man(arguments) => completions::man(&arguments),
     }
 }
 

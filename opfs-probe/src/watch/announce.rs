@@ -16,9 +16,7 @@ use crate::report;
 use crate::report::model::SessionKind;
 use crate::server::answer::{Code, Refusal};
 use crate::server::protocol::{Filter, Hello};
-use crate::server::watch::{
-    BeginDetached, End, EndDetached, Ended, Joined, Peer, Watch, WindowLine,
-};
+use crate::server::watch::{BeginDetached, End, EndDetached, Ended, Joined, Peer, Watch, WindowLine};
 
 /// Results that a session keeps.
 const MAX_RESULTS: usize = 64;
@@ -191,7 +189,9 @@ impl Watcher {
             Peer::Process { pid, .. } => self.session_of_process(pid),
             Peer::Tcp { peer, local } => {
                 let pid = owner_of_peer(local, peer).ok_or_else(|| {
-                    let message = format!("the process behind {peer} can't be found, so its calls can't be told from others'");
+                    let message = format!(
+                        "the process behind {peer} can't be found, so its calls can't be told from others'"
+                    );
                     Refusal::new(Code::Unauthorized, message)
                 })?;
                 self.session_of_process(ProcessSnapshot::read().browser_root(pid))

@@ -9,8 +9,8 @@ use opfs_probe_common::epoch::{EXCLUDED_SLOT, SYSTEM_SLOT};
 use super::announce::kind_of;
 use super::{NewSession, Watcher};
 use crate::attribution::window::SessionId;
-use crate::processes::tree::{Process, Scan, exe, scan_tree};
 use crate::processes::cgroup;
+use crate::processes::tree::{Process, Scan, exe, scan_tree};
 use crate::report::model::{Browser, SessionKind};
 
 /// What to attach to.
@@ -57,9 +57,15 @@ impl Watcher {
             }
             Target::Cgroups(directories) => {
                 let [first, ..] = directories.as_slice() else { bail!("there is no such cgroup") };
-                let fallback = || first.file_name().map_or_else(String::new, |name| lossy(name.as_encoded_bytes()));
+                let fallback =
+                    || first.file_name().map_or_else(String::new, |name| lossy(name.as_encoded_bytes()));
                 let name = name.unwrap_or_else(fallback);
-                let session = self.open(NewSession { name, kind: SessionKind::Attached, browser: None, command: None })?;
+                let session = self.open(NewSession {
+                    name,
+                    kind: SessionKind::Attached,
+                    browser: None,
+                    command: None,
+                })?;
                 let mut all = Scan { found: 0, complete: true };
                 for directory in directories {
                     let scan = cgroup::scan(directory, |process| self.bind(session, process, true))?;

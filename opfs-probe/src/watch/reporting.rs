@@ -38,8 +38,7 @@ impl Watcher {
         naming: &impl Naming,
     ) -> Result<model::Session> {
         let state = self.state();
-        let mut attribution =
-            state.strace.clone().ok_or_else(|| anyhow!("strace was not asked for"))?;
+        let mut attribution = state.strace.clone().ok_or_else(|| anyhow!("strace was not asked for"))?;
         for (epoch, totals) in counts {
             attribution.absorb(*epoch, totals);
         }
@@ -66,10 +65,7 @@ impl Watcher {
     }
 
     fn report_on(&self, chosen: impl Fn(SessionId) -> bool) -> Result<Report> {
-        let mut losses = Losses {
-            coverage_gaps: self.coverage_gaps.clone(),
-            ..Losses::default()
-        };
+        let mut losses = Losses { coverage_gaps: self.coverage_gaps.clone(), ..Losses::default() };
         let mut live = HashMap::new();
         if let Some(mut collector) = self.collector() {
             live = self.undrained(&mut collector)?;
@@ -133,20 +129,34 @@ impl State {
 }
 
 fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
-    let plural = |count: u64, one: &str, many: &str| if count == 1 { one.to_owned() } else { format!("{count} {many}") };
+    let plural = |count: u64, one: &str, many: &str| {
+        if count == 1 { one.to_owned() } else { format!("{count} {many}") }
+    };
     losses.latencies_lost = kernel.histogram_lost;
     losses.inexact |= kernel.calls_lost > 0 || kernel.members_lost > 0 || kernel.compat_images > 0;
     if kernel.calls_lost > 0 {
-        losses.warnings.push(format!("{} not counted: the kernel's maps had no room", plural(kernel.calls_lost, "one call was", "calls were")));
+        losses.warnings.push(format!(
+            "{} not counted: the kernel's maps had no room",
+            plural(kernel.calls_lost, "one call was", "calls were")
+        ));
     }
     if kernel.members_lost > 0 {
-        losses.warnings.push(format!("{} not watched: the kernel's maps had no room", plural(kernel.members_lost, "one process was", "processes were")));
+        losses.warnings.push(format!(
+            "{} not watched: the kernel's maps had no room",
+            plural(kernel.members_lost, "one process was", "processes were")
+        ));
     }
     if kernel.compat_images > 0 {
-        losses.warnings.push(format!("{} run: their system calls are not seen", plural(kernel.compat_images, "one 32-bit program was", "32-bit programs were")));
+        losses.warnings.push(format!(
+            "{} run: their system calls are not seen",
+            plural(kernel.compat_images, "one 32-bit program was", "32-bit programs were")
+        ));
     }
     if kernel.begun_before > 0 {
-        losses.warnings.push(format!("{} not counted: begun before the watching did", plural(kernel.begun_before, "one call is", "calls are")));
+        losses.warnings.push(format!(
+            "{} not counted: begun before the watching did",
+            plural(kernel.begun_before, "one call is", "calls are")
+        ));
     }
 }
 

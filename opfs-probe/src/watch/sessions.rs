@@ -1,7 +1,7 @@
 //! Sessions from beginning to end.
 
-use std::io;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Child, Command};
 use std::sync::mpsc::Receiver;

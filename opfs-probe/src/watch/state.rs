@@ -12,9 +12,7 @@ use super::detached::Detached;
 use super::metrics::Forgotten;
 use crate::attribution::session::{Attribution, Limits};
 use crate::attribution::totals::Totals;
-use crate::attribution::window::{
-    Begin, ClientId, Epoch, Moment, SessionId, WindowError, WindowId,
-};
+use crate::attribution::window::{Begin, ClientId, Epoch, Moment, SessionId, WindowError, WindowId};
 use crate::bench::host::PageEvent;
 use crate::files::Names;
 use crate::kernel::control::Control;

@@ -271,7 +271,7 @@ fn against_strace(text: &mut String, runs: &[Run<'_>]) {
         let Some((ebpf, strace)) = run.browser.session.zip(run.browser.strace) else {
             continue;
         };
-        let comparisons = agreement(ebpf, strace);
+        let comparisons = agreement::agreement(ebpf, strace, &run.browser.ambiguous);
         let equal = comparisons.iter().filter(|comparison| comparison.equal()).count();
         section(
             text,

@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Bench, BrowserRun, PageResult, Tracers, agreement, render};
+use super::{Bench, BrowserRun, PageResult, Tracers, render};
+use crate::report::agreement::{self, Ambiguous, Comparison};
 use crate::report::model::{Completeness, File, Host, Op, Performed, Session, SessionKind, Totals, Window};
 
 const PROFILE: &str = "/tmp/run/profile";
@@ -186,6 +187,7 @@ fn browser<'a>(name: &'a str, result: PageResult, session: Option<&'a Session>) 
         result: Some(result),
         session,
         strace: None,
+        ambiguous: Ambiguous::default(),
         profile_dir: Some(PROFILE),
         is_opfs: &is_opfs,
     }
@@ -298,8 +300,8 @@ fn an_aborted_pass_is_no_pass() {
 #[test]
 fn tracers_that_agree_are_equal_everywhere() {
     let session = firefox();
-    let comparisons = agreement(&session, &session);
-    assert!(comparisons.len() > 3 && comparisons.iter().all(super::Comparison::equal));
+    let comparisons = agreement::agreement(&session, &session, &Ambiguous::default());
+    assert!(comparisons.len() > 3 && comparisons.iter().all(Comparison::equal));
 }
 
 #[test]
