@@ -231,7 +231,7 @@ pub fn run(
     if killed > 0 {
         tracing::debug!("{killed} processes of {} had to be killed after its end", watch.label);
     }
-    let raw_path = options.out_dir.join(format!("{slug}.json"));
+    let raw_path = options.out_dir.join(format!("{slug}.result.json"));
     fs::write(&raw_path, format!("{raw:#}\n")).map_err(|error| output_error(&raw_path, error))?;
     let result =
         BenchResult::parse(&raw).map_err(|source| RunError::Result { browser: browser.label(), source })?;

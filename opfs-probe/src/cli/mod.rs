@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand, its arguments and its printing.
 
+mod bench;
 mod output;
 mod run;
 mod signals;
@@ -32,6 +33,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Arguments),
+    Bench(bench::Arguments),
 }
 
 /// A command that failed or was used wrongly.
@@ -57,6 +59,7 @@ pub fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(arguments) => run::main(&arguments),
+        Command::Bench(arguments) => bench::main(&arguments),
     }
 }
 

@@ -257,7 +257,7 @@ fn base_name(program: &OsStr) -> String {
 fn report(watcher: &Watcher, session: SessionId, straced: Option<&Straced>) -> Result<Report> {
     match straced {
         Some(straced) if !watcher.tracers().ebpf => {
-            Ok(watcher.strace_report(straced.session.clone(), &straced.losses))
+            Ok(watcher.strace_report(vec![straced.session.clone()], &straced.losses))
         }
         _ => watcher.session_report(session),
     }

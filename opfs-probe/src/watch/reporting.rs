@@ -51,8 +51,7 @@ impl Watcher {
     }
 
     /// A report on what strace counted.
-    pub fn strace_report(&self, session: model::Session, losses: &Losses) -> Report {
-        let sessions = vec![session];
+    pub fn strace_report(&self, sessions: Vec<model::Session>, losses: &Losses) -> Report {
         Report {
             schema: SCHEMA.to_owned(),
             generated_at: Timestamp::now(),

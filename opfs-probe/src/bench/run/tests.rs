@@ -254,7 +254,7 @@ fn real_browser(name: &str, traced: bool) {
     assert!(run.result.cross_origin_isolated);
     assert!(!run.profile_root.exists());
     assert_eq!(*host.finished.lock().unwrap(), [SessionId(7)]);
-    assert!(out.path().join(format!("{name}.json")).exists());
+    assert!(out.path().join(format!("{name}.result.json")).exists());
     if let Some(log) = &run.strace_log {
         let log = parse(&fs::read(log).unwrap(), options.strace.as_ref().unwrap().deleted_mark());
         assert_eq!(log.first_unreadable, None);
