@@ -64,8 +64,8 @@ pub struct BrowserRun {
     pub result: BenchResult,
     /// The same as the page sent it.
     pub raw: Value,
-    /// What reports strip from the front of a file's path.
-    pub profile_root: PathBuf,
+    /// The profile, which is gone by now: reports name files from there.
+    pub profile_dir: PathBuf,
     /// strace's log, if it was run.
     pub strace_log: Option<PathBuf>,
     /// What whoever reads the times must know.
@@ -189,6 +189,7 @@ pub fn run(
 
     let profile = Profile::create(browser, user, options.profiles_dir.as_deref())?;
     let profile_root = profile.root().to_owned();
+    let profile_dir = profile.profile();
     let mut warnings = browser.limits();
     warnings.extend(profile.warning().map(str::to_owned));
 
@@ -235,7 +236,7 @@ pub fn run(
     fs::write(&raw_path, format!("{raw:#}\n")).map_err(|error| output_error(&raw_path, error))?;
     let result =
         BenchResult::parse(&raw).map_err(|source| RunError::Result { browser: browser.label(), source })?;
-    Ok(BrowserRun { session, result, raw, profile_root, strace_log, warnings })
+    Ok(BrowserRun { session, result, raw, profile_dir, strace_log, warnings })
 }
 
 /// How far the page is.

@@ -1,5 +1,6 @@
 //! `opfs-probe bench`: the benchmarks.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use jiff::Zoned;
+use jiff::{Unit, Zoned};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -25,6 +26,7 @@ use crate::bench::run::{BrowserRun, RunOptions, run};
 use crate::bench::user::BrowserUser;
 use crate::files::mounts::Mounts;
 use crate::files::opfs::is_opfs;
+use crate::report::agreement::{Comparison, agreement};
 use crate::report::model::{Browser as ModelBrowser, Report, Session, SessionKind};
 use crate::report::{build, json, opfs};
 use crate::server::http::Port;
@@ -48,7 +50,7 @@ enum Benchmark {
 /// Time OPFS writes in real browsers, and count what they sync
 ///
 /// Starts each browser headless in a fresh profile, lets it settle, runs the benchmark page in it, and
-/// writes report.md, report.json and each page's raw results. As root, the browsers run as the user
+/// writes report.md, report.json and each page's raw results (and with two tracers agreement.json). As root, the browsers run as the user
 /// who called sudo, or as an unprivileged one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -178,7 +180,10 @@ fn find_browsers(wanted: &[String], user: &BrowserUser) -> Result<Vec<(Browser, 
     let found: Vec<Browser> = if wanted.is_empty() {
         let usual: Vec<_> = USUAL.iter().map(|name| browser::find(name, user)).collect();
         if usual.iter().all(Result::is_err) {
-            bail!("no browser to run: {}", usual.into_iter().find_map(Result::err).map_or_else(String::new, |error| error.to_string()));
+            bail!(
+                "no browser to run: {}",
+                usual.into_iter().find_map(Result::err).map_or_else(String::new, |error| error.to_string())
+            );
         }
         for error in usual.iter().filter_map(|found| found.as_ref().err()) {
             eprintln!("warning: {error}");
@@ -255,18 +260,30 @@ impl Bench {
             sessions if !tracers.ebpf && !sessions.is_empty() => self.strace_report(sessions),
             _ => self.watcher.full_report()?,
         };
-        let profiles_on = runs.first().and_then(|(_, run)| file_system_of(&run.profile_root));
+        let profiles_on = runs.first().and_then(|(_, run)| file_system_of(&run.profile_dir));
         let browsers = runs
             .iter()
             .zip(&straced)
             .map(|((browser, run), straced)| in_report(browser, run, straced.as_ref(), &report, tracers))
             .collect::<Result<Vec<_>>>()?;
+        let compared: BTreeMap<String, Vec<Comparison>> = browsers
+            .iter()
+            .zip(runs)
+            .filter_map(|(part, (browser, _))| {
+                let comparisons = agreement(part.session?, part.strace?, &part.ambiguous);
+                Some((browser.label(), comparisons))
+            })
+            .collect();
+        if !compared.is_empty() {
+            let text = serde_json::to_string_pretty(&compared).context("writing the comparison")?;
+            write(&options.out_dir.join("agreement.json"), &text)?;
+        }
         let markdown = opfs::render(&opfs::Bench {
             name,
             host: &report.host,
             profiles_on: profiles_on.as_deref(),
             tracers: opfs::Tracers { ebpf: tracers.ebpf, strace: tracers.strace },
-            started_at: started.timestamp(),
+            started_at: started.timestamp().round(Unit::Millisecond)?,
             browsers,
             completeness: &report.completeness,
         });
@@ -338,7 +355,7 @@ fn in_report<'a>(
         session: (tracers.ebpf || tracers.strace).then_some(session),
         strace: straced.filter(|_| tracers.ebpf).map(|straced| &straced.session),
         ambiguous: straced.map(|straced| straced.ambiguous.clone()).unwrap_or_default(),
-        profile_dir: run.profile_root.to_str(),
+        profile_dir: run.profile_dir.to_str(),
         is_opfs: &|path| is_opfs(path.as_bytes()),
     })
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use serde::{Deserialize, Serialize};
+
 use super::escape::plain;
 use super::model::{Session, Totals, Window};
 use super::tables::Table;
@@ -12,7 +14,7 @@ use super::units::{NOT_MEASURED, count};
 pub type Ambiguous = HashMap<(String, String), u64>;
 
 /// One kind of call in one window, as each tracer counted it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The window with those around it; none for the whole session.
     pub window: Option<String>,

@@ -252,13 +252,13 @@ fn real_browser(name: &str, traced: bool) {
     assert_eq!(run.result.row("append+flush").unwrap().calls, 20);
     assert_eq!(run.result.row("new-file: full cycle").unwrap().calls, 3);
     assert!(run.result.cross_origin_isolated);
-    assert!(!run.profile_root.exists());
+    assert!(!run.profile_dir.exists());
     assert_eq!(*host.finished.lock().unwrap(), [SessionId(7)]);
     assert!(out.path().join(format!("{name}.result.json")).exists());
     if let Some(log) = &run.strace_log {
         let log = parse(&fs::read(log).unwrap(), options.strace.as_ref().unwrap().deleted_mark());
         assert_eq!(log.first_unreadable, None);
-        check_counts(&log, &host.news.lock().unwrap(), browser.family, &run.profile_root);
+        check_counts(&log, &host.news.lock().unwrap(), browser.family, &run.profile_dir);
     }
 }
 
