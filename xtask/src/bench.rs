@@ -21,17 +21,24 @@ pub struct Arguments {
     bench: Vec<OsString>,
 }
 
+impl Arguments {
+    /// What is for `opfs-probe bench opfs`.
+    pub fn passed_on(&self) -> &[OsString] {
+        &self.bench
+    }
+}
+
 /// Runs the task.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let workspace = Workspace::find()?;
     setup::ensure(&workspace, arguments.yes)?;
     let probe = build(&workspace)?;
     let mut bench = bench_command(&workspace, &probe)?;
-    bench.args(&arguments.bench);
+    bench.args(arguments.passed_on());
     let chooses_folder = |argument: &OsString| {
         argument == "--out" || argument.to_str().is_some_and(|text| text.starts_with("--out="))
     };
-    if !arguments.bench.iter().any(chooses_folder) {
+    if !arguments.passed_on().iter().any(chooses_folder) {
         bench.args(["--out", "opfs-bench"]);
     }
     command::run(&mut bench)

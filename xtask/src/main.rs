@@ -57,3 +57,15 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_benchmark_gets_its_own_arguments() {
+        let words = ["xtask", "bench", "--browser", "chromium", "--n=5"];
+        let Task::Bench(bench) = Arguments::try_parse_from(words).unwrap().task else { unreachable!() };
+        assert_eq!(bench.passed_on(), ["--browser", "chromium", "--n=5"]);
+    }
+}

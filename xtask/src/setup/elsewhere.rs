@@ -13,6 +13,7 @@ use crate::workspace::Workspace;
 struct Distribution {
     install: &'static str,
     c_compiler: &'static str,
+    /// `{N}` stands for the LLVM version, where the name has it.
     llvm: &'static str,
     chromium: &'static str,
     firefox: &'static str,
@@ -22,7 +23,7 @@ struct Distribution {
 const DEBIAN: Distribution = Distribution {
     install: "apt-get update && apt-get install --no-install-recommends",
     c_compiler: "gcc libc6-dev",
-    llvm: "llvm-N-dev",
+    llvm: "llvm-{N}-dev",
     chromium: "chromium",
     firefox: "firefox-esr",
     strace: "strace",
@@ -62,14 +63,14 @@ pub fn commands(system: &System, needs: &Needs, workspace: &Workspace) -> String
     });
     let packaged_core = system.packages_bpf_core();
     let mut packages = Vec::new();
+    if needs.certificates.is_none() {
+        packages.push("ca-certificates");
+    }
     if needs.c_compiler.is_none() {
         packages.push(distribution.c_compiler);
     }
     if needs.bpf_compiler.is_none() && packaged_core {
         packages.push("rustc-web libstd-rust-web-dev-bpf");
-    }
-    if needs.bpf_linker.is_none() {
-        packages.push(distribution.llvm);
     }
     if needs.chromium.is_none() && !system.browsers_are_snaps() {
         packages.push(distribution.chromium);
@@ -87,12 +88,17 @@ pub fn commands(system: &System, needs: &Needs, workspace: &Workspace) -> String
         lines.push(format!("rustup {}", nightly_arguments().join(" ")));
     }
     if needs.bpf_linker.is_none() {
-        lines.extend(bpf_linker_commands(system, needs, workspace));
+        lines.extend(bpf_linker_commands(system, &distribution, needs, workspace));
     }
     lines.join("\n")
 }
 
-fn bpf_linker_commands(system: &System, needs: &Needs, workspace: &Workspace) -> Vec<String> {
+fn bpf_linker_commands(
+    system: &System,
+    distribution: &Distribution,
+    needs: &Needs,
+    workspace: &Workspace,
+) -> Vec<String> {
     let compiler = needs.bpf_compiler.as_ref();
     let mut lines = Vec::new();
     // Any number stands for N until the compiler is here to ask.
@@ -101,6 +107,8 @@ fn bpf_linker_commands(system: &System, needs: &Needs, workspace: &Workspace) ->
         let rustc = if system.packages_bpf_core() { "/usr/bin/rustc" } else { "rustup run nightly rustc" };
         lines.push(format!("{rustc} -vV  # says the LLVM version; below, put it where 22 is"));
     }
+    let package = distribution.llvm.replace("{N}", &llvm.to_string());
+    lines.push(format!("{} {package}", distribution.install));
     let debian = bpf_linker::debian_prefix(llvm);
     let prefix = if system.has_apt { debian.as_path() } else { Path::new("/usr") };
     lines.push(command::show(&bpf_linker::install(workspace, llvm, prefix)));
@@ -119,9 +127,12 @@ mod tests {
 
     #[test]
     fn each_distribution_gets_its_own_commands() {
-        assert!(shown("ID=fedora", false).starts_with("dnf install gcc llvm-devel chromium"));
-        assert!(shown("ID=manjaro\nID_LIKE=arch", false).starts_with("pacman -S --needed gcc llvm "));
-        assert!(shown("ID=debian", true).contains("rustc-web libstd-rust-web-dev-bpf"));
+        assert!(shown("ID=fedora", false).starts_with("dnf install ca-certificates gcc chromium"));
+        assert!(
+            shown("ID=manjaro\nID_LIKE=arch", false).starts_with("pacman -S --needed ca-certificates gcc ")
+        );
+        let debian = shown("ID=debian", true);
+        assert!(debian.contains("rustc-web libstd-rust-web-dev-bpf") && debian.contains("llvm-22-dev"));
         assert!(shown("ID=void", false).starts_with("# Fedora's names"));
     }
 

@@ -29,8 +29,13 @@ pub struct Needs {
     pub strace: Option<PathBuf>,
 }
 
-const CERTIFICATES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+/// Debian and Arch, Fedora, openSUSE, Alpine.
+const CERTIFICATES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 const FIREFOX: [&str; 2] = ["firefox-esr", "firefox"];
 
