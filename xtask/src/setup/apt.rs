@@ -36,12 +36,12 @@ impl Plan {
         if packaged_core {
             packages.extend(["rustc-web", "libstd-rust-web-dev-bpf"]);
         }
-        for (missing, package) in
-            [(needs.chromium.is_none(), "chromium"), (needs.firefox.is_none(), "firefox-esr")]
-        {
-            if missing && !system.browsers_are_snaps() {
-                packages.push(package);
-            }
+        if needs.chromium.is_none() && !system.browsers_are_snaps() {
+            // Where user namespaces are refused, as in a chroot, Chromium needs its setuid helper.
+            packages.extend(["chromium", "chromium-sandbox"]);
+        }
+        if needs.firefox.is_none() && !system.browsers_are_snaps() {
+            packages.push("firefox-esr");
         }
         if system.browsers_are_snaps() && (needs.chromium.is_none() || needs.firefox.is_none()) {
             notes.push(

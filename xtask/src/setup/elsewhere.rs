@@ -24,7 +24,7 @@ const DEBIAN: Distribution = Distribution {
     install: "apt-get update && apt-get install --no-install-recommends",
     c_compiler: "gcc libc6-dev",
     llvm: "llvm-{N}-dev",
-    chromium: "chromium",
+    chromium: "chromium chromium-sandbox",
     firefox: "firefox-esr",
     strace: "strace",
 };
