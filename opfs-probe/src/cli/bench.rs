@@ -355,9 +355,19 @@ fn in_report<'a>(
         session: (tracers.ebpf || tracers.strace).then_some(session),
         strace: straced.filter(|_| tracers.ebpf).map(|straced| &straced.session),
         ambiguous: straced.map(|straced| straced.ambiguous.clone()).unwrap_or_default(),
-        profile_dir: run.profile_dir.to_str(),
+        profile_dir: Some(as_the_kernel_names(&run.profile_dir, session)),
         is_opfs: &|path| is_opfs(path.as_bytes()),
     })
+}
+
+/// A profile's path as it stands in the report. That is the one we know, unless we are in a chroot,
+/// which the kernel's paths see through.
+fn as_the_kernel_names(profile: &Path, session: &Session) -> String {
+    let ours = profile.to_string_lossy().into_owned();
+    let files = session.total.iter().flat_map(|total| &total.files);
+    let mut paths = files.filter_map(|file| file.path.as_deref());
+    let seen = paths.find_map(|path| Some(path[..path.find(&ours)? + ours.len()].to_owned()));
+    seen.unwrap_or(ours)
 }
 
 /// File system and mount point of a path, such as `ext4 (/)`.

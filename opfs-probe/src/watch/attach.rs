@@ -75,6 +75,10 @@ impl Watcher {
                 (session, all)
             }
         };
+        // Not before its processes are in it.
+        if let Some(facts) = self.state().facts.get_mut(&session) {
+            facts.ends_by_itself = true;
+        }
         if !scan.complete {
             let warning = "bound_late: processes kept appearing while they were being bound, so some of \
                            their first calls may be missing";

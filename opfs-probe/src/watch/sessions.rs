@@ -109,11 +109,10 @@ impl Watcher {
     /// Closes sessions whose last process and client have gone, and forgets the oldest of many.
     pub(super) fn forget_finished_sessions(&self) {
         let mut state = self.state();
-        let by_process = |kind| matches!(kind, SessionKind::Attached | SessionKind::Browser);
         let candidates: Vec<(SessionId, u32)> = state
             .facts
             .iter()
-            .filter(|(_, facts)| by_process(facts.kind) && facts.clients == 0 && facts.exit_status.is_none())
+            .filter(|(_, facts)| facts.ends_by_itself && facts.clients == 0)
             .filter_map(|(session, facts)| Some((*session, facts.slot?)))
             .collect();
         for (session, slot) in candidates {

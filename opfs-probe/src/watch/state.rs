@@ -88,6 +88,8 @@ pub struct Facts {
     pub exit_status: Option<i32>,
     /// The browser, if it is one.
     pub browser: Option<Browser>,
+    /// It ends with its last process and client: nobody will close it.
+    pub ends_by_itself: bool,
     /// Clients that may still announce.
     pub clients: usize,
     /// What a reader of its numbers must know.
@@ -142,6 +144,7 @@ impl State {
             command: None,
             exit_status: None,
             browser: None,
+            ends_by_itself: false,
             clients: 0,
             warnings: Vec::new(),
             results: Vec::new(),

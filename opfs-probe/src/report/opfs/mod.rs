@@ -68,7 +68,7 @@ pub struct BrowserRun<'a> {
     /// Calls of `strace` that may belong to a neighbouring window.
     pub ambiguous: Ambiguous,
     /// The profile's directory, so that files in it are named from there.
-    pub profile_dir: Option<&'a str>,
+    pub profile_dir: Option<String>,
     /// Whether a path is that of the workload's own files.
     pub is_opfs: &'a dyn Fn(&str) -> bool,
 }
@@ -248,7 +248,7 @@ fn durability(text: &mut String, bench: &Bench<'_>, runs: &[Run<'_>]) {
         let list = run
             .browser
             .session
-            .and_then(|session| syncs::most_synced(&run.label, session, run.browser.profile_dir))
+            .and_then(|session| syncs::most_synced(&run.label, session, run.browser.profile_dir.as_deref()))
             .unwrap_or_else(|| format!("{}: not counted.\n", plain(&run.label)));
         let _ = write!(text, "\n{list}");
     }

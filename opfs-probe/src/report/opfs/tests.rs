@@ -188,7 +188,7 @@ fn browser<'a>(name: &'a str, result: PageResult, session: Option<&'a Session>) 
         session,
         strace: None,
         ambiguous: Ambiguous::default(),
-        profile_dir: Some(PROFILE),
+        profile_dir: Some(PROFILE.to_owned()),
         is_opfs: &is_opfs,
     }
 }
