@@ -78,6 +78,11 @@ impl Launch<'_> {
             words.splice(0..0, switch);
         }
         if let Some((strace, output)) = self.strace {
+            let strace = if self.user.may_make_namespaces() {
+                strace.clone()
+            } else {
+                strace.clone().letting_gain_privileges()
+            };
             words.splice(0..0, strace.over_command(output));
         }
         let mut command = Command::new(&words[0]);

@@ -3,6 +3,8 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 use nix::unistd::{Uid, User, getegid, geteuid};
 
@@ -47,6 +49,17 @@ impl BrowserUser {
     /// Chromium refuses to start its sandbox as root.
     pub fn is_root(&self) -> bool {
         self.uid == 0
+    }
+
+    /// Whether this user may make user namespaces, on which Chromium's sandbox is built. Not in a
+    /// chroot, nor where the system forbids it; its sandbox then needs the setuid program beside it.
+    pub fn may_make_namespaces(&self) -> bool {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if self.switch {
+            command.uid(self.uid).gid(self.gid);
+        }
+        command.status().is_ok_and(|status| status.success())
     }
 
     /// The user's own home, where they have one.

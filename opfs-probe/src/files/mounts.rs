@@ -221,8 +221,10 @@ not a line
     fn this_process_sees_its_own_root() {
         let mounts = Mounts::read().unwrap();
         assert!(mounts.namespace.is_some_and(|inum| inum > 0));
-        let root = mounts.reached_by(b"/").unwrap();
-        assert_eq!(root.mountpoint, b"/");
+        // In a chroot that is no mount of its own, there is none.
+        if let Some(root) = mounts.reached_by(b"/") {
+            assert_eq!(root.mountpoint, b"/");
+        }
         let proc = mounts.mounts.iter().find(|mount| mount.mountpoint == b"/proc").unwrap();
         assert_eq!(mounts.find(proc.dev, b"/self").as_deref(), Some(&b"/proc/self"[..]));
     }

@@ -19,6 +19,8 @@ const OLDEST: (u32, u32) = (4, 26);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strace {
     version: (u32, u32),
+    /// It stops at every system call, not only at those it counts.
+    stops_at_all: bool,
 }
 
 /// Why strace can't be used.
@@ -39,7 +41,7 @@ impl Strace {
         let said = String::from_utf8_lossy(&output.stdout);
         let line = said.lines().next().unwrap_or_default();
         match parse_version(line) {
-            Some(version) if version >= OLDEST => Ok(Self { version }),
+            Some(version) if version >= OLDEST => Ok(Self { version, stops_at_all: false }),
             _ => Err(StraceError::Version(line.to_owned())),
         }
     }
@@ -54,10 +56,18 @@ impl Strace {
         if self.version >= MARK_BESIDE_SINCE { DeletedMark::Beside } else { DeletedMark::Inside }
     }
 
+    /// The same strace, slower, but without its filter: with a filter, no program of the command can
+    /// gain privileges (`PR_SET_NO_NEW_PRIVS`), as sudo and Chromium's older sandbox must.
+    #[must_use]
+    pub fn letting_gain_privileges(mut self) -> Self {
+        self.stops_at_all = true;
+        self
+    }
+
     /// The words to put before a command's own, so that it and all it starts are traced.
     pub fn over_command(&self, output: &Path) -> Vec<OsString> {
         let mut words = Self::common(output);
-        if self.version >= SECCOMP_SINCE {
+        if self.version >= SECCOMP_SINCE && !self.stops_at_all {
             words.push("--seccomp-bpf".into());
         }
         // A command may begin with a dash.
@@ -109,7 +119,7 @@ mod tests {
     #[test]
     fn an_old_strace_does_without_its_filter() {
         let words = |version, pids: &[u32]| {
-            let strace = Strace { version };
+            let strace = Strace { version, stops_at_all: false };
             let words = if pids.is_empty() {
                 strace.over_command(Path::new("log"))
             } else {
