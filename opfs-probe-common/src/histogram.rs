@@ -32,6 +32,7 @@ impl Histogram {
 }
 
 /// The bucket of a duration.
+#[expect(clippy::inline_always, reason = "kernel programs must not call functions on their hot path")]
 #[inline(always)]
 pub fn bucket(duration_ns: u64) -> usize {
     if duration_ns < SUB_BUCKETS {
@@ -61,7 +62,8 @@ pub fn upper_ns(index: usize) -> Option<u64> {
     (index + 1 < BUCKETS).then(|| lower_ns(index + 1) - 1)
 }
 
-/// Position of the highest set bit, by halving: BPF has no instruction for it before 6.18.
+/// Position of the highest set bit, by halving: BPF has no instruction for it.
+#[expect(clippy::inline_always, reason = "kernel programs must not call functions on their hot path")]
 #[inline(always)]
 fn floor_log2(mut value: u64) -> u32 {
     let mut log = 0;

@@ -23,7 +23,7 @@ pub struct Arguments {
 }
 
 /// Tests of the workspace that need root, by the file they are in.
-const ROOT_TESTS: [&str; 4] = ["kernel", "daemon", "cli", "browsers"];
+const ROOT_TESTS: [&str; 5] = ["kernel", "daemon", "cli", "bench", "browsers"];
 
 enum Outcome {
     Passed,

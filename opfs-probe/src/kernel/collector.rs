@@ -69,10 +69,10 @@ impl Collector {
     pub fn next_record(&mut self) -> Option<Record> {
         loop {
             let item = self.records.next()?;
-            match parse_record(&item) {
-                Some(record) => return Some(record),
-                None => tracing::error!(bytes = item.len(), "a record of the kernel side is malformed"),
+            if let Some(record) = parse_record(&item) {
+                return Some(record);
             }
+            tracing::error!(bytes = item.len(), "a record of the kernel side is malformed");
         }
     }
 

@@ -179,6 +179,6 @@ fn call_ourselves(programs: &mut Ebpf, self_test_fd: i32) -> Result<u32> {
     }
 }
 
-/// `TIF_ADDR32` of arch/x86/include/asm/thread_info.h.
+/// `TIF_ADDR32` of `arch/x86/include/asm/thread_info.h`.
 #[cfg(target_arch = "x86_64")]
 const COMPAT_THREAD_FLAG: u32 = 1 << 29;

@@ -56,7 +56,7 @@ pub fn first_field_offset(category: &str, name: &str) -> Result<u32> {
         .with_context(|| format!("{} has no field behind __syscall_nr", file.display()))
 }
 
-/// `format` lists `field:TYPE NAME;	offset:N;	size:N;	signed:N;` lines in order.
+/// `format` lists the fields in order, each as `field:TYPE NAME;` with `offset:N;` and more behind it.
 fn parse_first_field_offset(format: &str) -> Option<u32> {
     let mut fields = format.lines().map(str::trim).filter(|line| line.starts_with("field:"));
     fields.find(|line| line.contains("__syscall_nr;"))?;
