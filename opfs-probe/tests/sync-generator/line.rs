@@ -95,15 +95,16 @@ static PROCESS_COMM: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// number can be its maker's again; others are noticed by their number.
 pub fn ask_for_numbers() -> i32 {
     let own = process::own_pid();
-    NUMBERS[0].store(own, Relaxed);
+    // The own number last: another thread that finds it there takes the other, too.
     NUMBERS[1].store(sys::number_in_proc().unwrap_or(own), Relaxed);
+    NUMBERS[0].store(own, Release);
     own
 }
 
 /// The number outside, and the process's own.
 pub fn numbers() -> (i32, i32) {
     let own = process::own_pid();
-    if NUMBERS[0].load(Relaxed) != own {
+    if NUMBERS[0].load(Acquire) != own {
         ask_for_numbers();
     }
     (NUMBERS[1].load(Relaxed), own)
