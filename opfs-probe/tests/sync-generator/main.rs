@@ -26,6 +26,7 @@
 //!   "mount_namespace": "initial"|"own",   own: some callers had their own, and paths
 //!                                         are as seen in it
 //!   "calls": [CALL…], "calls32": [CALL…], the latter only where there are any
+//!   "files": [{"file": n, "path", "deleted"}],
 //!   "processes": [{"pid", "ns_pid", "comms": […], "thread_comms": […], "count"}],
 //!   "opens": {"count", "errors", "create", "excl", "trunc", "sync", "dsync", "direct"} | null,
 //!   "opens_unknown": null|"why",
@@ -43,6 +44,7 @@
 //!   anonymous mapping. Pipes and their like are shown as /proc/self/fd shows them.
 //! - `names` are all the names under which this file was synced in this case, and `file` is the same
 //!   number for the same file. A report that merges names has to be compared by these.
+//! - `files` says what each file was called at its last call, and whether that name was gone then.
 //! - `dev` and `inode` are what `fstat` says; null without a descriptor to ask.
 //! - `deleted`: the name was gone when the calls were made. `path` is then the name it had, undecorated.
 //! - Text that isn't UTF-8 has each stray byte as `\xNN`, and its bytes in base64 (RFC 4648, padded) beside

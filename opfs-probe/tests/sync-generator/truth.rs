@@ -92,6 +92,7 @@ pub fn describe_case(
     for call in &calls {
         totals.add(call);
     }
+    let files = describe_files(scene, &calls);
     let (compat, ordinary): (Vec<Call>, Vec<Call>) = calls.into_iter().partition(|call| call.compat);
     let mut case = json!({
         "name": name,
@@ -99,6 +100,7 @@ pub fn describe_case(
         "failed": failed,
         "mount_namespace": if scene.own_mount_namespace { "own" } else { "initial" },
         "calls": describe_calls(scene, &ordinary),
+        "files": files,
         "processes": describe_processes(&ordinary),
         "opens": if scene.opens_unknown.is_none() { describe_opens(&opens) } else { Value::Null },
         "opens_unknown": scene.opens_unknown,
@@ -108,6 +110,25 @@ pub fn describe_case(
         case["calls32"] = describe_calls(scene, &compat);
     }
     case
+}
+
+/// What each file was called at its last call: the board is in the order in which calls were made.
+fn describe_files(scene: &Scene, calls: &[Call]) -> Value {
+    let mut last: BTreeMap<u32, &PlaceTruth> = BTreeMap::new();
+    for call in calls {
+        let place = &scene.places[call.place.0 as usize];
+        if let (Some(file), Some(_)) = (place.file, &place.path) {
+            last.insert(file, place);
+        }
+    }
+    let describe = |(file, place): (&u32, &&PlaceTruth)| {
+        let mut object = Map::new();
+        object.insert("file".into(), (*file).into());
+        insert_text(&mut object, "path", place.path.as_deref());
+        object.insert("deleted".into(), place.deleted.into());
+        Value::from(object)
+    };
+    last.iter().map(describe).collect()
 }
 
 /// What the calls of a group have in common: place, op, error, the two names, and identity.
@@ -220,7 +241,7 @@ fn text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
-        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02X}")));
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     text
 }
