@@ -20,6 +20,7 @@ pub struct Offsets {
     pub task_thread_pid: u32,
     pub task_comm: u32,
     pub task_seccomp_mode: u32,
+    pub task_pending_signals: u32,
     pub signal_live: u32,
     pub pid_level: u32,
     pub pid_numbers: u32,
@@ -57,6 +58,6 @@ pub struct Offsets {
     pub pt_regs_dx: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 44 * 4);
+const _: () = assert!(size_of::<Offsets>() == 45 * 4);
 
 crate::pod!(Offsets);

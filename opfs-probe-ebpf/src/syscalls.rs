@@ -21,6 +21,12 @@ const MS_SYNC: u64 = 4;
 /// `SECCOMP_MODE_FILTER`
 const SECCOMP_MODE_FILTER: i32 = 2;
 
+/// What a system call returns that was not run at all.
+const ENOSYS: u16 = 38;
+
+/// The bit of `SIGKILL`, which is pending in every thread of a process that is being killed.
+const PENDING_KILL: u64 = 1 << (9 - 1);
+
 /// The largest errno that a system call returns, `MAX_ERRNO` of include/linux/err.h.
 const MAX_ERRNO: i64 = 4095;
 
@@ -151,6 +157,12 @@ fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
     let seccomp_mode: i32 = Typed::current_task().load(offset!(task_seccomp_mode));
     if seccomp_mode != SECCOMP_MODE_FILTER {
         lose(|losses| &mut losses.begun_before);
+        return;
+    }
+    let pending: u64 = Typed::current_task().load(offset!(task_pending_signals));
+    if errno(result) == ENOSYS && pending & PENDING_KILL != 0 {
+        // Killed where its filter hands it to a tracer, strace for one (`__seccomp_filter()` in
+        // kernel/seccomp.c): it never got to ask.
         return;
     }
     let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return };

@@ -21,6 +21,7 @@ pub fn find(btf: &Btf) -> Result<Offsets, BtfError> {
         task_thread_pid: at("task_struct", "thread_pid")?,
         task_comm: at("task_struct", "comm")?,
         task_seccomp_mode: at("task_struct", "seccomp.mode")?,
+        task_pending_signals: at("task_struct", "pending.signal.sig")?,
         signal_live: at("signal_struct", "live.counter")?,
         pid_level: at("pid", "level")?,
         pid_numbers: at("pid", "numbers")?,
