@@ -34,7 +34,7 @@ pub struct FileRecord {
     pub magic: u64,
     /// `mnt_namespace.ns.inum` of the file's mount; 0 for a mount in no namespace.
     pub mount_namespace: u32,
-    /// [`DELETED`], [`PATH_TRUNCATED`]
+    /// [`DELETED`], [`OTHER_LINKS`], [`PATH_TRUNCATED`]
     pub flags: u32,
     /// Bytes of components inside the mount.
     pub mount_len: u32,
@@ -55,6 +55,8 @@ impl FileRecord {
 
 /// The name no longer exists: unlinked, replaced, or never linked.
 pub const DELETED: u32 = 1;
+/// With [`DELETED`]: the file has other names, which still exist.
+pub const OTHER_LINKS: u32 = 8;
 /// The path did not fit or could not be read whole.
 pub const PATH_TRUNCATED: u32 = 2;
 

@@ -1,6 +1,7 @@
 //! From a descriptor to the file's identity, read from the calling task's own table.
 
 use opfs_probe_common::call::FileIdentity;
+use opfs_probe_common::record::{DELETED, OTHER_LINKS};
 
 use crate::kernel::{Typed, offset, read};
 use crate::maps::NameKey;
@@ -57,6 +58,10 @@ pub fn of_file(file: u64, epoch: u32) -> Option<NameKey> {
         name_hash_len: read(dentry + u64::from(offset!(dentry_name_hash_len)))?,
         mount_address: path.mount_address,
         epoch,
-        deleted: u32::from(links == 0 || unlinked),
+        gone: match (links, unlinked) {
+            (0, _) => DELETED,
+            (_, true) => DELETED | OTHER_LINKS,
+            (_, false) => 0,
+        },
     })
 }

@@ -69,7 +69,7 @@ pub fn describe_file(_ctx: TracePointContext) -> u32 {
         file: identity,
         magic: read(super_block + u64::from(offset!(sb_magic))).unwrap_or(0),
         mount_namespace: walk.mount_namespace,
-        flags: walk.flags | if name.deleted == 0 { 0 } else { DELETED },
+        flags: walk.flags | name.gone,
         mount_len: walk.mount_len,
         above_len: walk.above_len,
         beneath_len: walk.beneath_len,
@@ -135,7 +135,7 @@ fn process_record(scratch: &mut Scratch, tgid: u32, slot: u32, process: u32) -> 
         let walk = path::walk(scratch, name.dentry_address, name.mount_address);
         record.mount_len = walk.mount_len;
         record.above_len = walk.above_len;
-        record.flags |= walk.flags | if name.deleted == 0 { 0 } else { DELETED };
+        record.flags |= walk.flags | (name.gone & DELETED);
     }
     let path_len = record.mount_len + record.above_len;
     let args_start: u64 = memory.load(offset!(mm_arg_start));

@@ -73,7 +73,8 @@ pub struct NameKey {
     pub name_hash_len: u64,
     pub mount_address: u64,
     pub epoch: u32,
-    pub deleted: u32,
+    /// `DELETED` and `OTHER_LINKS` of the record
+    pub gone: u32,
 }
 
 /// A path under construction needs room for one more whole component, so that the verifier sees

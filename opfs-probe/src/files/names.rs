@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use opfs_probe_common::call::FileIdentity;
-use opfs_probe_common::record::{DELETED, FileRecord, PATH_TRUNCATED};
+use opfs_probe_common::record::{DELETED, FileRecord, OTHER_LINKS, PATH_TRUNCATED};
 
 use super::components::Parts;
 use super::mounts::Mounts;
@@ -79,6 +79,8 @@ struct Sight {
     fs_path: Option<PathBytes>,
     stat_dev: Option<(u32, u32)>,
     deleted: bool,
+    /// The name is gone, but the file has others.
+    other_links: bool,
     foreign_namespace: bool,
     resolved_by: ResolvedBy,
 }
@@ -122,6 +124,7 @@ impl Names {
             fs_path: None,
             stat_dev: Some(found.stat_dev),
             deleted: found.deleted,
+            other_links: false,
             foreign_namespace: found.namespace != self.mounts.namespace,
             resolved_by: ResolvedBy::Proc,
         };
@@ -149,6 +152,7 @@ impl Names {
             fs_path: None,
             stat_dev: None,
             deleted: record.flags & DELETED != 0,
+            other_links: record.flags & OTHER_LINKS != 0,
             foreign_namespace: false,
             resolved_by: ResolvedBy::None,
         };
@@ -198,7 +202,11 @@ impl Names {
 impl NamedFile {
     /// A sight without a path takes none away: the file had that name.
     fn take(&mut self, sight: Sight) {
-        self.deleted = sight.deleted;
+        // The file lives on under another name if it was seen there last.
+        let lives_on = sight.other_links && !self.deleted && self.path.is_some() && self.path != sight.path;
+        if !lives_on {
+            self.deleted = sight.deleted;
+        }
         self.stat_dev = sight.stat_dev.unwrap_or(self.stat_dev);
         if let Some(path) = sight.path {
             if !self.names.contains(&path) {
@@ -207,6 +215,9 @@ impl NamedFile {
                 } else {
                     self.names_dropped += 1;
                 }
+            }
+            if lives_on {
+                return;
             }
             // The two are of one sight, so that they name the same link.
             self.fs_path = sight.fs_path;
@@ -331,6 +342,22 @@ pub(crate) mod tests {
         assert_eq!(file.path.as_deref(), Some(&b"/last"[..]));
         names.retain(|_| false);
         assert_eq!(names.get(&record(7, 0).file), None);
+    }
+
+    #[test]
+    fn a_file_that_loses_one_of_its_names_goes_by_the_other() {
+        let mut names = names();
+        let gone = |record: &mut FileRecord| record.flags = DELETED | OTHER_LINKS;
+        see(&mut names, |_| (), ["/one", "", ""]);
+        see(&mut names, |_| (), ["/two", "", ""]);
+        let file = see(&mut names, gone, ["/one", "", ""]);
+        assert_eq!((file.path.as_deref(), file.deleted), (Some(&b"/two"[..]), false));
+        assert_eq!(file.names, [b"/one", b"/two"]);
+        // The name it went by: who else knows it is not known here.
+        let file = see(&mut names, gone, ["/two", "", ""]);
+        assert_eq!((file.path.as_deref(), file.deleted), (Some(&b"/two"[..]), true));
+        let file = see(&mut names, |_| (), ["/three", "", ""]);
+        assert_eq!((file.path.as_deref(), file.deleted), (Some(&b"/three"[..]), false));
     }
 
     #[test]
