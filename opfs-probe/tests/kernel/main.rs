@@ -1,0 +1,9 @@
+//! The kernel side against what really happened. Needs root, and tracepoint programs: where the kernel
+//! refuses them these tests fail.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod compare;
+mod generator;
+mod run;
+mod truth;
