@@ -5,23 +5,34 @@ use std::os::fd::RawFd;
 
 use nix::libc;
 
+/// We should have ended long before.
+const LONGEST_WAIT_MS: u32 = 10_000;
+
 /// Forks a process that holds this one's BPF descriptors, and no others, until it has ended.
 ///
 /// Closing the last descriptor of a system call tracepoint waits for every CPU: some 70 ms each, one
-/// after the other. The child waits instead. Without it (no memory, no processes left) the end is
+/// after the other. The child waits instead, and so has to be the last to let go: it looks every
+/// millisecond whether it has another parent, which it gets once all our threads have let go. Without it (no memory, no processes left) the end is
 /// merely slow, so a failed fork is no error.
 pub fn in_background() {
     let (bpf, others): (Vec<RawFd>, Vec<RawFd>) = open_descriptors().partition(|fd| is_bpf(*fd));
     if bpf.is_empty() {
         return;
     }
-    // SAFETY: the child only closes descriptors and ends, which is allowed after a fork in a process
+    let parent = nix::unistd::getpid().as_raw();
+    // SAFETY: the child only closes descriptors, sleeps and ends, which is allowed after a fork in a process
     // with threads; it allocates nothing.
     unsafe {
         if libc::fork() == 0 {
             libc::setsid();
             for fd in &others {
                 libc::close(*fd);
+            }
+            for _ in 0..LONGEST_WAIT_MS {
+                if libc::getppid() != parent {
+                    break;
+                }
+                libc::usleep(1000);
             }
             libc::_exit(0);
         }
