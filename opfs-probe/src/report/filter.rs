@@ -11,7 +11,7 @@ use super::model::{Report, Session, Window};
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     windows: Vec<Glob>,
-    session: Option<Glob>,
+    sessions: Vec<Glob>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
 }
@@ -32,10 +32,10 @@ impl Filter {
         self
     }
 
-    /// Keeps sessions whose name or id fits `pattern`.
+    /// Keeps sessions whose name or id fits `pattern` or an earlier one.
     #[must_use]
     pub fn session(mut self, pattern: &str) -> Self {
-        self.session = Some(Glob::new(pattern));
+        self.sessions.push(Glob::new(pattern));
         self
     }
 
@@ -64,8 +64,8 @@ impl Filter {
     }
 
     fn keep_session(&self, session: &mut Session) -> bool {
-        let named =
-            self.session.as_ref().is_none_or(|glob| glob.matches(&session.name) || glob.matches(&session.id));
+        let fits = |glob: &Glob| glob.matches(&session.name) || glob.matches(&session.id);
+        let named = self.sessions.is_empty() || self.sessions.iter().any(fits);
         if !named || !self.in_time(session.started_at, session.duration_ns) {
             return false;
         }
@@ -141,6 +141,7 @@ mod tests {
         assert_eq!(sessions(Filter::new().window("nothing")), 0);
         assert_eq!(sessions(Filter::new().session("load*")), 1);
         assert_eq!(sessions(Filter::new().session("s1")), 1);
+        assert_eq!(sessions(Filter::new().session("other").session("s1")), 1);
         assert_eq!(sessions(Filter::new().session("other")), 0);
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::answer::{Code, Refusal};
 use super::limits::Limits;
+use crate::report::filter;
 
 /// The protocol version spoken here.
 pub const VERSION: u64 = 1;
@@ -86,6 +87,15 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Nothing that began after.
     pub until: Option<Timestamp>,
+}
+
+impl From<&Filter> for filter::Filter {
+    fn from(asked: &Filter) -> Self {
+        let windows = asked.windows.iter().fold(Self::new(), |chosen, pattern| chosen.window(pattern));
+        let sessions = asked.sessions.iter().fold(windows, |chosen, pattern| chosen.session(pattern));
+        let since = asked.since.into_iter().fold(sessions, Self::since);
+        asked.until.into_iter().fold(since, Self::until)
+    }
 }
 
 /// Reads one message.

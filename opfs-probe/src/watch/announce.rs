@@ -150,19 +150,7 @@ impl Watch for Watcher {
     }
 
     fn report(&self, filter: &Filter) -> Result<Value, Refusal> {
-        let mut chosen = report::filter::Filter::new();
-        for pattern in &filter.windows {
-            chosen = chosen.window(pattern);
-        }
-        if let Some(pattern) = filter.sessions.first() {
-            chosen = chosen.session(pattern);
-        }
-        if let Some(since) = filter.since {
-            chosen = chosen.since(since);
-        }
-        if let Some(until) = filter.until {
-            chosen = chosen.until(until);
-        }
+        let chosen = report::filter::Filter::from(filter);
         let failed = |error: anyhow::Error| Refusal::new(Code::Internal, format!("{error:#}"));
         let report = chosen.apply(self.full_report().map_err(failed)?);
         serde_json::to_value(report).map_err(|error| failed(error.into()))
