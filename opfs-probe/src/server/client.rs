@@ -133,9 +133,9 @@ impl Client {
         }
     }
 
-    /// Ends a detached window.
-    pub fn end(&mut self, id: &str) -> Result<(), ClientError> {
-        self.ask(&json!({ "op": "end", "detached": true, "id": id })).map(|_| ())
+    /// Ends a detached window, with the number of timed calls if that was not known at its begin.
+    pub fn end(&mut self, id: &str, calls: Option<u64>) -> Result<(), ClientError> {
+        self.ask(&json!({ "op": "end", "detached": true, "id": id, "calls": calls })).map(|_| ())
     }
 
     /// The open windows.

@@ -263,8 +263,8 @@ async fn the_command_line_client_begins_lists_ends_and_reports() {
             (lines[0].id.as_str(), lines[0].name.as_str(), lines[0].owner_pid),
             (id.as_str(), "dd", Some(4))
         );
-        client.end(&id).unwrap();
-        let again = client.end(&id).unwrap_err();
+        client.end(&id, None).unwrap();
+        let again = client.end(&id, None).unwrap_err();
         assert!(matches!(&again, ClientError::Refused { code, .. } if code == "unknown_window"), "{again}");
         let filter = Filter {
             windows: vec!["append*".into()],
