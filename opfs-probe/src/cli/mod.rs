@@ -1,10 +1,14 @@
 //! The command line: one file a subcommand, its arguments and its printing.
 
 mod bench;
+mod daemon;
 mod output;
+mod report;
 mod run;
 mod signals;
 mod strace;
+mod when;
+mod window;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -34,6 +38,9 @@ struct Cli {
 enum Command {
     Run(run::Arguments),
     Bench(bench::Arguments),
+    Daemon(daemon::Arguments),
+    Window(window::Arguments),
+    Report(report::Arguments),
 }
 
 /// A command that failed or was used wrongly.
@@ -60,6 +67,9 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(arguments) => run::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
+        Command::Daemon(arguments) => daemon::main(&arguments),
+        Command::Window(arguments) => window::main(arguments),
+        Command::Report(arguments) => report::main(arguments),
     }
 }
 

@@ -16,6 +16,6 @@ pub mod opfs;
 pub mod read;
 #[cfg(test)]
 mod sample;
-mod tables;
+pub(crate) mod tables;
 pub mod text;
 mod units;

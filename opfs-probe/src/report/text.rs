@@ -68,7 +68,8 @@ fn section(text: &mut String, table: &Table, more: usize, what: &str) {
     }
 }
 
-fn layout(table: &Table) -> String {
+/// A table as lines, without a line end.
+pub(crate) fn layout(table: &Table) -> String {
     let mut grid = comfy_table::Table::new();
     // Lines are not wrapped: a path broken in two can be neither copied nor searched for.
     grid.load_style(presets::NOTHING)
