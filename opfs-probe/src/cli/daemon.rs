@@ -10,9 +10,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::task::spawn_blocking;
 
+use super::signals::Endings;
+use crate::kernel::privileges;
 use crate::report::model::SessionKind;
 use crate::server::client::DEFAULT_SOCKET;
 use crate::server::http::Port;
@@ -62,6 +64,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 async fn serve(arguments: &Arguments) -> Result<()> {
     let mut endings = Endings::new()?;
+    privileges::require()?;
     // What may be taken is asked for first: loading takes longer.
     let socket = Socket::bind(&arguments.socket, arguments.group.as_deref())?;
     let port = Port::bind(&arguments.listen).await?;
@@ -72,10 +75,10 @@ async fn serve(arguments: &Arguments) -> Result<()> {
     let loading = spawn_blocking(start);
     let watcher = tokio::select! {
         loaded = loading => loaded.context("loading the probe")??,
-        () = endings.next() => return Ok(()),
+        () = until_ended(&mut endings) => return Ok(()),
     };
     let served = tokio::select! {
-        () = endings.next() => Ok(()),
+        () = until_ended(&mut endings) => Ok(()),
         Err(error) = listen(socket, port, metrics, &watcher) => Err(error),
     };
     watcher.stop();
@@ -136,32 +139,9 @@ async fn serve_metrics(port: Option<Port>, server: Arc<Server>) -> io::Result<()
     }
 }
 
-/// The signals that end the daemon, and the one that does not.
-struct Endings {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Endings {
-    /// Takes the signals over: from here on none of them just kills.
-    fn new() -> Result<Self> {
-        let take = |kind| signal(kind).context("waiting for signals");
-        Ok(Self {
-            terminate: take(SignalKind::terminate())?,
-            interrupt: take(SignalKind::interrupt())?,
-            hang_up: take(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for a signal that ends the daemon.
-    async fn next(&mut self) {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
-                _ = self.hang_up.recv() => tracing::info!("SIGHUP: there is no configuration to read again"),
-            }
-        }
+/// Waits for a signal that ends the daemon.
+async fn until_ended(endings: &mut Endings) {
+    while endings.next().await == SignalKind::hangup() {
+        tracing::info!("SIGHUP: there is no configuration to read again");
     }
 }

@@ -1,4 +1,4 @@
-//! Signals that are meant for the command, not for us.
+//! Signals: those meant for the command that we stand in for, and those that end us.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +9,7 @@ use nix::libc;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
+use tokio::signal::unix::{self, SignalKind, signal};
 
 /// What ends a command, or asks it something.
 const FORWARDED: [Signal; 6] =
@@ -47,5 +48,33 @@ impl Forwarding {
     /// Passes signals on to this process.
     pub fn to(&self, pid: u32) {
         self.child.store(pid, Ordering::Relaxed);
+    }
+}
+
+/// The signals that ask us to end, or, if we are a daemon, to look again.
+pub struct Endings {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+    hang_up: unix::Signal,
+}
+
+impl Endings {
+    /// Takes the signals over: from here on none of them just kills. Needs a tokio runtime.
+    pub fn new() -> Result<Self> {
+        let take = |kind| signal(kind).context("waiting for signals");
+        Ok(Self {
+            terminate: take(SignalKind::terminate())?,
+            interrupt: take(SignalKind::interrupt())?,
+            hang_up: take(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.hang_up.recv() => SignalKind::hangup(),
+        }
     }
 }

@@ -19,9 +19,18 @@ pub enum BtfError {
     /// The bytes are not BTF.
     #[error("the BTF data is malformed: {0}")]
     Malformed(&'static str),
-    /// The kernel has no such member.
-    #[error("the kernel's BTF has no member {0}")]
+    /// The kernel has no such member, type or function.
+    #[error("the kernel's BTF has no {0}")]
     NotFound(String),
+}
+
+/// Kinds of types that are looked up by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Another name of a type, such as a tracepoint's `btf_trace_…`.
+    Typedef = TYPEDEF as isize,
+    /// A function.
+    Function = FUNC as isize,
 }
 
 const MAGIC: u16 = 0xeb9f;
@@ -39,6 +48,7 @@ const TYPEDEF: u32 = 8;
 const VOLATILE: u32 = 9;
 const CONST: u32 = 10;
 const RESTRICT: u32 = 11;
+const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
 const VAR: u32 = 14;
 const DATASEC: u32 = 15;
@@ -95,6 +105,15 @@ impl Btf {
         self.structures(structure)
             .find_map(|record| read_u32(&self.data, record + 8))
             .ok_or_else(|| BtfError::NotFound(structure.to_owned()))
+    }
+
+    /// The id of a type or function.
+    pub fn type_id(&self, wanted: Kind, name: &str) -> Result<u32, BtfError> {
+        let found = self.types.iter().map(|at| *at as usize).position(|at| {
+            read_u32(&self.data, at + 4).is_some_and(|info| kind(info) == wanted as u32)
+                && read_u32(&self.data, at).is_some_and(|offset| self.string_is(offset, name))
+        });
+        found.map(|index| index as u32 + 1).ok_or_else(|| BtfError::NotFound(name.to_owned()))
     }
 
     /// The records of all structures of a name.
@@ -222,6 +241,8 @@ mod tests {
         assert_eq!(btf.offset("outer", "b.y"), Ok(20));
         assert_eq!(btf.offset("outer", "next"), Ok(24));
         assert_eq!(btf.size("outer"), Ok(32));
+        assert_eq!(btf.type_id(Kind::Typedef, "inner_t"), Ok(3));
+        assert!(btf.type_id(Kind::Function, "inner_t").is_err());
     }
 
     #[test]

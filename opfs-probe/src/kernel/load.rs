@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{BtfTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
@@ -15,6 +15,7 @@ use super::collector::Collector;
 use super::control::Control;
 use super::offsets;
 use super::plan::{DESCRIBING, Hook, Layer, PLAN, Planned};
+use super::privileges;
 use super::tracefs::{first_field_offset, has_event, with_tracefs};
 
 /// The kernel programs.
@@ -70,8 +71,39 @@ pub struct Probe {
 impl Loaded {
     /// Loads and attaches. Fails if not even the sync calls can be seen.
     pub fn new() -> Result<Self> {
+        privileges::require()?;
         with_tracefs(load)
     }
+}
+
+/// Attaches everything for a moment, and says what became of each probe. Fails where nothing can be
+/// attached, or what is attached does not run. By a process that ends soon after this call.
+pub fn try_probes() -> Result<Vec<Probe>> {
+    privileges::require()?;
+    with_tracefs(|| {
+        let mut staged = stage()?;
+        let runs = if vital_missing(&staged.probes).is_none() {
+            staged.call_ourselves().map(|_| ())
+        } else {
+            Ok(())
+        };
+        Attached { _programs: staged.programs, _describing: staged.describing }.detach_in_background();
+        runs.map(|()| staged.probes)
+    })
+}
+
+/// The vital probe that is not attached, if there is one: without it there is nothing to report.
+pub fn vital_missing(probes: &[Probe]) -> Option<&Probe> {
+    probes.iter().find(|probe| is_vital(probe))
+}
+
+/// Loaded and attached as far as this kernel allows.
+struct Staged {
+    programs: Ebpf,
+    describing: ProgramArray<MapData>,
+    probes: Vec<Probe>,
+    coverage_gaps: Vec<String>,
+    self_test_fd: i32,
 }
 
 impl Attached {
@@ -84,6 +116,21 @@ impl Attached {
 }
 
 fn load() -> Result<Loaded> {
+    let mut staged = stage()?;
+    if let Some(missing) = vital_missing(&staged.probes) {
+        let reason = missing.reason.as_deref().unwrap_or_default();
+        bail!("attaching {}: {reason}; `opfs-probe doctor` says what this kernel allows", missing.name);
+    }
+    let mut control = Control::new(&mut staged.programs)?;
+    let collector = Collector::new(&mut staged.programs)?;
+    let own_tgid = staged.call_ourselves()?;
+    control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
+    let Staged { programs, describing, probes, coverage_gaps, .. } = staged;
+    let attached = Attached { _programs: programs, _describing: describing };
+    Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached })
+}
+
+fn stage() -> Result<Staged> {
     let btf = fs::read(KERNEL_BTF)
         .with_context(|| format!("reading {KERNEL_BTF} (the kernel needs CONFIG_DEBUG_INFO_BTF)"))?;
     let offsets = offsets::find(&Btf::parse(btf)?)?;
@@ -110,19 +157,9 @@ fn load() -> Result<Loaded> {
         }
         probes.push(Probe { name: planned.name(), layer: planned.layer, attached: reason.is_none(), reason });
     }
-    if let Some(missing) = probes.iter().find(|probe| is_vital(probe)) {
-        let reason = missing.reason.as_deref().unwrap_or_default();
-        bail!("attaching {}: {reason}; `opfs-probe doctor` says what this kernel allows", missing.name);
-    }
-    let mut control = Control::new(&mut programs)?;
-    let collector = Collector::new(&mut programs)?;
-    let own_tgid = call_ourselves(&mut programs, config.self_test_fd)?;
-    control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
-    let attached = Attached { _programs: programs, _describing: describing };
-    Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached })
+    Ok(Staged { programs, describing, probes, coverage_gaps, self_test_fd: config.self_test_fd })
 }
 
-/// Without these there is nothing to report.
 fn is_vital(probe: &Probe) -> bool {
     !probe.attached
         && (probe.layer == Layer::Process
@@ -166,16 +203,18 @@ fn load_describing(programs: &mut Ebpf) -> Result<ProgramArray<MapData>> {
     Ok(array)
 }
 
-/// Makes a sync call that only this program can make: proves that the probes run, and learns the
-/// process id that the kernel side sees, which differs inside a PID namespace.
-fn call_ourselves(programs: &mut Ebpf, self_test_fd: i32) -> Result<u32> {
-    // SAFETY: a system call on a descriptor that can't be open; it fails with EBADF.
-    unsafe { libc::fsync(self_test_fd) };
-    let numbers = programs.map("NUMBERS").context("no map NUMBERS")?;
-    let numbers: Array<&MapData, u64> = Array::try_from(numbers)?;
-    match numbers.get(&0, 0)? {
-        0 => Err(anyhow!("the probes are attached but don't run; does a seccomp filter block fsync here?")),
-        own => Ok(own as u32),
+impl Staged {
+    /// Makes a sync call that only this program can make: proves that the probes run, and learns the
+    /// process id that the kernel side sees, which differs inside a PID namespace.
+    fn call_ourselves(&mut self) -> Result<u32> {
+        // SAFETY: a system call on a descriptor that can't be open; it fails with EBADF.
+        unsafe { libc::fsync(self.self_test_fd) };
+        let numbers = self.programs.map("NUMBERS").context("no map NUMBERS")?;
+        let numbers: Array<&MapData, u64> = Array::try_from(numbers)?;
+        match numbers.get(&0, 0)? {
+            0 => bail!("the probes are attached but don't run; does a seccomp filter block fsync here?"),
+            own => Ok(own as u32),
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub fn with_tracefs<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             mount_privately().context(
-                "tracefs can't be mounted: mount it with \
+                "tracefs can't be mounted by this process: mount it with \
                  `mount -t tracefs none /sys/kernel/tracing` as root",
             )?;
             work()
