@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand, its arguments and its printing.
 
+mod attach;
 mod bench;
 mod daemon;
 mod output;
@@ -38,6 +39,7 @@ struct Cli {
 enum Command {
     Run(run::Arguments),
     Bench(bench::Arguments),
+    Attach(attach::Arguments),
     Daemon(daemon::Arguments),
     Window(window::Arguments),
     Report(report::Arguments),
@@ -67,6 +69,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(arguments) => run::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
+        Command::Attach(arguments) => attach::main(&arguments),
         Command::Daemon(arguments) => daemon::main(&arguments),
         Command::Window(arguments) => window::main(arguments),
         Command::Report(arguments) => report::main(arguments),

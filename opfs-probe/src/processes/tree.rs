@@ -30,6 +30,12 @@ impl Process {
         Self::from_stat(&ProcProcess::new(i32::try_from(pid).ok()?).ok()?)
     }
 
+    /// The process that a thread's id belongs to, which is that process's own id for its first thread.
+    pub fn of_thread(tid: u32) -> Option<u32> {
+        let status = ProcProcess::new(i32::try_from(tid).ok()?).ok()?.status().ok()?;
+        u32::try_from(status.tgid).ok()
+    }
+
     fn from_stat(process: &ProcProcess) -> Option<Self> {
         let stat = process.stat().ok()?;
         Some(Self {
@@ -145,6 +151,14 @@ pub fn exe(pid: u32) -> Option<PathBytes> {
     })
 }
 
+/// Whether a process is a thread of the kernel's own: it makes no system calls.
+pub fn is_kernel_thread(pid: u32) -> bool {
+    // PF_KTHREAD of include/linux/sched.h.
+    const KERNEL_THREAD: u32 = 0x0020_0000;
+    let stat = i32::try_from(pid).ok().and_then(|pid| ProcProcess::new(pid).ok()?.stat().ok());
+    stat.is_some_and(|stat| stat.flags & KERNEL_THREAD != 0)
+}
+
 /// Where to look for what a process's threads share: in the process's own directory, then, since that
 /// shows nothing once the first thread has ended, in those of its other threads.
 pub(super) fn thread_directories(pid: u32) -> impl Iterator<Item = PathBuf> {
@@ -197,6 +211,8 @@ mod tests {
         assert_eq!((Process::of(pid), exe(pid)), (None, None));
         assert!(Snapshot::read().tree(pid).is_empty());
         assert_eq!(Process::of(u32::MAX), None);
+        assert!(!is_kernel_thread(us) && !is_kernel_thread(u32::MAX));
+        assert_eq!((Process::of_thread(us), Process::of_thread(u32::MAX)), (Some(us), None));
     }
 
     #[test]

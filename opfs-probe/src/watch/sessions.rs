@@ -81,6 +81,11 @@ impl Watcher {
         state.close_session(session)
     }
 
+    /// Whether a session still counts: one of running processes ends with the last of them.
+    pub fn is_open(&self, session: SessionId) -> bool {
+        self.state().facts.get(&session).is_some_and(|facts| facts.slot.is_some())
+    }
+
     /// News of a session's windows.
     pub fn listen(&self, session: SessionId) -> Receiver<PageEvent> {
         let (sender, receiver) = std::sync::mpsc::channel();
