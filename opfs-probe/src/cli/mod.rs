@@ -3,6 +3,7 @@
 mod attach;
 mod bench;
 mod daemon;
+mod doctor;
 mod output;
 mod report;
 mod run;
@@ -37,6 +38,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Doctor(doctor::Arguments),
     Run(run::Arguments),
     Bench(bench::Arguments),
     Attach(attach::Arguments),
@@ -67,6 +69,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Doctor(arguments) => doctor::main(arguments),
         Command::Run(arguments) => run::main(&arguments),
         Command::Bench(arguments) => bench::main(&arguments),
         Command::Attach(arguments) => attach::main(&arguments),
