@@ -4,6 +4,7 @@ mod attach;
 mod bench;
 mod daemon;
 mod doctor;
+mod man;
 mod output;
 mod report;
 mod run;
@@ -45,6 +46,8 @@ enum Command {
     Daemon(daemon::Arguments),
     Window(window::Arguments),
     Report(report::Arguments),
+    Completions(man::CompletionsArguments),
+    Man(man::ManArguments),
 }
 
 /// A command that failed or was used wrongly.
@@ -76,6 +79,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Daemon(arguments) => daemon::main(&arguments),
         Command::Window(arguments) => window::main(arguments),
         Command::Report(arguments) => report::main(arguments),
+        Command::Completions(arguments) => man::completions(arguments),
+        Command::Man(arguments) => man::man(&arguments),
     }
 }
 
