@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Child, Command};
-use std::sync::TryLockError;
 use std::sync::mpsc::Receiver;
 
 use anyhow::Result;
@@ -114,12 +113,6 @@ impl Watcher {
 
     /// Closes sessions whose last process and client have gone, and forgets the oldest of many.
     pub(super) fn forget_finished_sessions(&self) {
-        // One that is being bound has no process yet.
-        let _none_is_bound = match self.spawning.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
         let mut state = self.state();
         let candidates: Vec<(SessionId, u32)> = state
             .facts
