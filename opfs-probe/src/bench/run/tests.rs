@@ -264,10 +264,10 @@ fn real_browser(name: &str, traced: bool) {
 
 /// One flush a call on the files of OPFS; in Chromium by a sandboxed process, whose descriptors strace
 /// must be able to read. Counts differ from browser to browser otherwise, and are not asserted.
-fn check_counts(log: &Log, feed: &Feed, family: Family, profile_root: &Path) {
-    let opfs = profile_root.join(match family {
-        Family::Chromium => "profile/Default/File System",
-        Family::Firefox => "profile/storage/default",
+fn check_counts(log: &Log, feed: &Feed, family: Family, profile_dir: &Path) {
+    let opfs = profile_dir.join(match family {
+        Family::Chromium => "Default/File System",
+        Family::Firefox => "storage/default",
     });
     let starts: Vec<EpochStart> = feed.epochs.iter().map(|(_, start)| *start).collect();
     let counted = attribute(&log.calls, &starts, BOUND_NS);
