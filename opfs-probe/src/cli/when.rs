@@ -31,7 +31,8 @@ fn moment_at(text: &str, now: &Zoned) -> Result<Timestamp, String> {
                 local(moment)
             } else if let Ok(date) = text.parse::<Date>() {
                 local(date.to_datetime(Time::midnight()))
-            } else if let Ok(time) = text.parse::<Time>() {
+            } else if let Some(time) = text.contains(':').then(|| text.parse::<Time>().ok()).flatten() {
+                // `10` would be ten o'clock: more likely a unit was forgotten.
                 local(now.date().to_datetime(time))
             } else {
                 return Err(format!("it is no moment; {MOMENTS}"));
