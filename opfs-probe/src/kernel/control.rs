@@ -57,6 +57,12 @@ impl Control {
         Ok(self.last_image)
     }
 
+    /// Takes a process out of whatever session it is in.
+    pub fn unbind(&mut self, tgid: u32) {
+        // It may have ended by itself meanwhile.
+        let _ = self.members.remove(&tgid);
+    }
+
     /// The slot of a process that is watched or excluded.
     pub fn slot_of(&self, tgid: u32) -> Option<u32> {
         self.members.get(&tgid, 0).ok().map(|member| member.slot)
@@ -72,8 +78,7 @@ impl Control {
         let of_slot = |(tgid, member): (u32, Membership)| (member.slot == slot).then_some(tgid);
         let members: Vec<u32> = self.members.iter().flatten().filter_map(of_slot).collect();
         for tgid in members {
-            // It may have ended by itself meanwhile.
-            let _ = self.members.remove(&tgid);
+            self.unbind(tgid);
         }
     }
 

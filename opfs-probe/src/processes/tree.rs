@@ -159,6 +159,17 @@ pub fn is_kernel_thread(pid: u32) -> bool {
     stat.is_some_and(|stat| stat.flags & KERNEL_THREAD != 0)
 }
 
+/// Whether a process has ended, or all its threads are about to: nothing more is heard of their ends.
+pub fn is_ending(process: &Process) -> bool {
+    // PF_EXITING of include/linux/sched.h: set before the kernel announces a thread's end.
+    const EXITING: u32 = 0x4;
+    if Process::of(process.pid).is_none_or(|now| now.start_ticks != process.start_ticks) {
+        return true;
+    }
+    let tasks = i32::try_from(process.pid).ok().and_then(|pid| ProcProcess::new(pid).ok()?.tasks().ok());
+    !tasks.into_iter().flatten().flatten().any(|task| task.stat().is_ok_and(|stat| stat.flags & EXITING == 0))
+}
+
 /// Where to look for what a process's threads share: in the process's own directory, then, since that
 /// shows nothing once the first thread has ended, in those of its other threads.
 pub(super) fn thread_directories(pid: u32) -> impl Iterator<Item = PathBuf> {
@@ -207,7 +218,10 @@ mod tests {
         assert_eq!(Process::of(child).map(|process| process.parent), Some(shell.id()));
         assert!(exe(child).is_some_and(|exe| exe.starts_with(b"/")));
         let pid = shell.id();
+        let process = Process::of(pid).unwrap();
+        assert!(!is_ending(&process) && is_ending(&Process { start_ticks: 1, ..process }));
         finish(shell);
+        assert!(is_ending(&process));
         assert_eq!((Process::of(pid), exe(pid)), (None, None));
         assert!(Snapshot::read().tree(pid).is_empty());
         assert_eq!(Process::of(u32::MAX), None);

@@ -10,7 +10,7 @@ use super::announce::kind_of;
 use super::{NewSession, Watcher};
 use crate::attribution::window::SessionId;
 use crate::processes::cgroup;
-use crate::processes::tree::{Process, Scan, exe, scan_tree};
+use crate::processes::tree::{Process, Scan, exe, is_ending, scan_tree};
 use crate::report::model::{Browser, SessionKind};
 
 /// What to attach to.
@@ -113,6 +113,11 @@ impl Watcher {
             return Ok(());
         }
         let image = control.bind(process.pid, slot, 0)?;
+        // If its end was announced before it was bound, nobody else would ever unbind it.
+        if is_ending(process) {
+            control.unbind(process.pid);
+            return Ok(());
+        }
         state.images.see_proc(image, slot, process.pid);
         Ok(())
     }
