@@ -1,5 +1,6 @@
 //! Sessions of what already runs.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -43,7 +44,10 @@ impl Watcher {
                 let file_name = program.as_deref().map(file_name);
                 let process = Process::of(*root).with_context(|| format!("there is no process {root}"))?;
                 let kind = kind_of(file_name);
-                let fallback = || file_name.map_or_else(|| format!("process {root}"), lossy);
+                let fallback = || {
+                    script(*root)
+                        .unwrap_or_else(|| file_name.map_or_else(|| format!("process {root}"), lossy))
+                };
                 let browser = (kind == SessionKind::Browser).then(|| Browser {
                     name: file_name.map(lossy).unwrap_or_default(),
                     version: None,
@@ -130,6 +134,18 @@ impl Watcher {
             state.images.set_root(slot, pid);
         }
     }
+}
+
+/// The script that a process runs: the kernel named the process after it, not after its interpreter.
+fn script(pid: u32) -> Option<String> {
+    /// `TASK_COMM_LEN` of include/linux/sched.h, without the NUL.
+    const LONGEST_NAME: usize = 15;
+    let comm = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let comm = comm.strip_suffix(b"\n")?;
+    let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut names = command_line.split(|byte| *byte == 0).skip(1).map(file_name);
+    let is_script = |name: &&[u8]| !name.is_empty() && &name[..name.len().min(LONGEST_NAME)] == comm;
+    names.find(is_script).map(lossy)
 }
 
 fn file_name(path: &[u8]) -> &[u8] {
