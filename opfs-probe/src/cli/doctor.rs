@@ -1,14 +1,14 @@
 //! `opfs-probe doctor`: what works here, what does not, and what to do.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _, stdout};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
 use super::FAILED;
+use super::output::{Stream, coloured, print};
 use crate::bench::browser::{self, Browser};
 use crate::bench::user::BrowserUser;
 use crate::bench::wrapper::Packaging;
@@ -40,13 +40,12 @@ pub struct Arguments {
 /// Examines the system and says what was found.
 pub fn main(arguments: Arguments) -> Result<ExitCode> {
     let findings = Findings::collect();
-    let colour = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string_pretty(&findings)?)
     } else {
-        findings.render(colour)
+        findings.render(coloured(Stream::Output))
     };
-    stdout().write_all(text.as_bytes()).context("writing to standard output")?;
+    print(text.as_bytes())?;
     Ok(if findings.usable { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 

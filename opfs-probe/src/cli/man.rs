@@ -1,7 +1,6 @@
 //! `opfs-probe completions` and `opfs-probe man`: what people expect of a command-line tool.
 
 use std::fs;
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +10,7 @@ use clap_complete::{Shell, generate};
 use clap_mangen::{Man, generate_to};
 
 use super::Cli;
+use super::output::print;
 
 /// Print a shell's completions for this command
 #[derive(Clone, Copy, Debug, Args)]
@@ -37,7 +37,7 @@ pub struct ManArguments {
 pub fn completions(arguments: CompletionsArguments) -> Result<ExitCode> {
     let mut script = Vec::new();
     generate(arguments.shell, &mut Cli::command(), "opfs-probe", &mut script);
-    print(&script)
+    printed(&script)
 }
 
 /// Prints or writes manual pages.
@@ -45,7 +45,7 @@ pub fn man(arguments: &ManArguments) -> Result<ExitCode> {
     let Some(folder) = &arguments.out else {
         let mut page = Vec::new();
         Man::new(Cli::command()).render(&mut page).context("writing the manual page")?;
-        return print(&page);
+        return printed(&page);
     };
     let written = fs::create_dir_all(folder).and_then(|()| generate_to(Cli::command(), folder));
     written
@@ -53,7 +53,7 @@ pub fn man(arguments: &ManArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(bytes: &[u8]) -> Result<ExitCode> {
-    stdout().write_all(bytes).context("writing to standard output")?;
+fn printed(text: &[u8]) -> Result<ExitCode> {
+    print(text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -95,7 +95,17 @@ impl Options {
     }
 }
 
-fn coloured(stream: Stream) -> bool {
+/// Prints; whoever stops reading has read enough.
+pub fn print(text: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("writing to standard output"),
+    }
+}
+
+/// Whether colour is wanted there: on a terminal, unless `NO_COLOR` is set.
+pub fn coloured(stream: Stream) -> bool {
     let terminal = match stream {
         Stream::Output => io::stdout().is_terminal(),
         Stream::Error => io::stderr().is_terminal(),

@@ -43,8 +43,7 @@ const OURSELVES: ClientId = ClientId(0);
 ///
 /// The report goes to standard error, or to --output; the exit status is the command's own (128 + n
 /// for signal n, 126 and 127 as in shells; 125 if opfs-probe itself fails). Scripts under the command
-/// may announce windows: `opfs-probe window` finds the run's own socket through the
-/// variable `OPFS_PROBE_SOCKET`.
+/// may announce windows: `opfs-probe window` finds the run's own socket through `OPFS_PROBE_SOCKET`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     sudo opfs-probe run -- git commit -m 'a change'\n  \

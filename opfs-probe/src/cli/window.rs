@@ -1,6 +1,5 @@
 //! `opfs-probe window`: announces windows from a script.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
+use super::output::print;
 use crate::report::tables::Table;
 use crate::report::text::layout;
 use crate::server::client::{Begin, Client, socket_path};
@@ -17,7 +17,7 @@ use crate::server::watch::WindowLine;
 ///
 /// A window is a named stretch of a script: `begin` prints its id, and `end` takes it. What the script
 /// and its children sync between the two is counted for the window. The probe is found by --socket, else
-/// by OPFS_PROBE_SOCKET (which `opfs-probe run` sets for its command), else at /run/opfs-probe.sock.
+/// by `OPFS_PROBE_SOCKET` (which `opfs-probe run` sets for its command), else at /run/opfs-probe.sock.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     id=$(opfs-probe window begin load --pid $$)\n  \
@@ -85,7 +85,7 @@ struct ListArguments {
 /// Which running probe.
 #[derive(Clone, Debug, Args)]
 pub struct Probe {
-    /// The probe's socket [default: OPFS_PROBE_SOCKET, or /run/opfs-probe.sock].
+    /// The probe's socket [default: `OPFS_PROBE_SOCKET`, or /run/opfs-probe.sock].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -104,7 +104,7 @@ pub fn main(arguments: Arguments) -> Result<ExitCode> {
         Action::End(EndArguments { id, calls, probe }) => {
             probe.connect()?.end(&id, calls).with_context(|| format!("can't end the window {id:?}"))
         }
-        Action::List(ListArguments { probe }) => print(&list(&probe.connect()?.windows()?)),
+        Action::List(ListArguments { probe }) => print(list(&probe.connect()?.windows()?).as_bytes()),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -120,11 +120,7 @@ fn begin(arguments: BeginArguments) -> Result<()> {
         owner_pid: pid,
     };
     let id = client.begin(&begin).with_context(|| format!("can't begin the window {name:?}"))?;
-    print(&format!("{id}\n"))
-}
-
-fn print(text: &str) -> Result<()> {
-    stdout().write_all(text.as_bytes()).context("writing to standard output")
+    print(format!("{id}\n").as_bytes())
 }
 
 fn attribute(text: &str) -> Result<(String, Value), String> {
