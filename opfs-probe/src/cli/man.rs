@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::{Shell, generate};
 use clap_mangen::{Man, generate_to};
 
-use super::Cli;
+use super::command;
 use super::output::print;
 
 /// Print a shell's completions for this command
@@ -36,7 +36,7 @@ pub struct ManArguments {
 /// Prints completions.
 pub fn completions(arguments: CompletionsArguments) -> Result<ExitCode> {
     let mut script = Vec::new();
-    generate(arguments.shell, &mut Cli::command(), "opfs-probe", &mut script);
+    generate(arguments.shell, &mut command(), "opfs-probe", &mut script);
     printed(&script)
 }
 
@@ -44,10 +44,10 @@ pub fn completions(arguments: CompletionsArguments) -> Result<ExitCode> {
 pub fn man(arguments: &ManArguments) -> Result<ExitCode> {
     let Some(folder) = &arguments.out else {
         let mut page = Vec::new();
-        Man::new(Cli::command()).render(&mut page).context("writing the manual page")?;
+        Man::new(command()).render(&mut page).context("writing the manual page")?;
         return printed(&page);
     };
-    let written = fs::create_dir_all(folder).and_then(|()| generate_to(Cli::command(), folder));
+    let written = fs::create_dir_all(folder).and_then(|()| generate_to(command(), folder));
     written
         .with_context(|| format!("can't write manual pages to {}; choose another --out", folder.display()))?;
     Ok(ExitCode::SUCCESS)

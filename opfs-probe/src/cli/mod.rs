@@ -17,7 +17,7 @@ use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// Who syncs, how often, on what, how long, and for which part of the workload.
@@ -54,6 +54,11 @@ enum Command {
 const FAILED: u8 = 1;
 /// `--strict` found a report incomplete.
 const INCOMPLETE: u8 = 3;
+
+/// Every command and option: what the documentation is checked against.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {

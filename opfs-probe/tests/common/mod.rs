@@ -236,3 +236,4 @@ pub fn assert_fails(output: &Output, status: i32, why: &str) {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
     assert!(said.starts_with("error: ") && said.contains(why), "{said:?} does not say {why:?}");
+}
