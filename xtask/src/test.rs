@@ -47,6 +47,7 @@ fn stages() -> Vec<Stage> {
         Stage { name: "clippy (kernel)".to_owned(), run: Box::new(clippy_kernel) },
         cargo_stage("unit tests", &["test", "--workspace", "--lib", "--bins"]),
         cargo_stage("doc tests", &["test", "--workspace", "--doc"]),
+        cargo_stage("documentation", &["test", "--package", "opfs-probe", "--test", "docs"]),
         Stage { name: "docs".to_owned(), run: Box::new(docs) },
         Stage { name: "page tests".to_owned(), run: Box::new(page_tests) },
     ];

@@ -127,7 +127,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         .clone()
         .unwrap_or_else(|| Path::new("opfs-bench").join(started.strftime("%Y-%m-%d_%H-%M-%S").to_string()));
     // Browsers, and strace over them, start in a folder of their own.
-    let out_dir = std::path::absolute(out_dir).context("finding the current folder; pass an absolute --out")?;
+    let out_dir =
+        std::path::absolute(out_dir).context("finding the current folder; pass an absolute --out")?;
     fs::create_dir_all(&out_dir)
         .with_context(|| format!("can't make {}; choose another --out", out_dir.display()))?;
 

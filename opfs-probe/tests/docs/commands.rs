@@ -144,7 +144,7 @@ impl Shell<'_> {
                     while self.rest.next_if(|next| *next != ' ').is_some() {}
                 }
                 '\'' => {
-                    word.get_or_insert_default().extend(self.rest.by_ref().take_while(|next| *next != '\''))
+                    word.get_or_insert_default().extend(self.rest.by_ref().take_while(|next| *next != '\''));
                 }
                 '"' => {
                     let word = word.get_or_insert_default();
