@@ -2,6 +2,8 @@
 
 #[path = "docs/commands.rs"]
 mod commands;
+#[path = "docs/limits.rs"]
+mod limits;
 #[path = "docs/links.rs"]
 mod links;
 #[path = "docs/metrics.rs"]
