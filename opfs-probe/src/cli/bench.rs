@@ -37,6 +37,7 @@ use crate::watch::{LIMITS, NewSession, Tracers, Watcher};
 
 /// Run a benchmark
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sudo opfs-probe bench opfs --browser chromium")]
 pub struct Arguments {
     #[command(subcommand)]
     benchmark: Benchmark,
