@@ -114,6 +114,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     watcher.everybody_joins(Some(session));
     let log = folder.path().join("strace.log");
     let mut command = command(&arguments.command, strace.as_ref(), user, &log);
+    forwarding.unblock_in(&mut command);
     command.env(SOCKET_VARIABLE, socket_path(folder.path()));
     watcher.begin(session, window(&name))?;
     let child = match watcher.spawn(session, &mut command) {
@@ -242,7 +243,9 @@ fn window(name: &str) -> Begin {
 /// Waits for the command, and passes on the signals that are meant for it.
 fn wait(mut child: Child, forwarding: &Forwarding) -> Result<ExitStatus> {
     forwarding.to(child.id());
-    child.wait().context("waiting for the command")
+    let status = child.wait().context("waiting for the command");
+    forwarding.end();
+    status
 }
 
 /// The command's own status: 128 + n for signal n.

@@ -1,7 +1,9 @@
 //! Signals: those meant for the command that we stand in for, and those that end us.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::mem;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -17,37 +19,68 @@ const FORWARDED: [Signal; 6] =
 
 /// Keeps these signals from ending us, and passes them on.
 ///
-/// A Ctrl-C on the terminal reaches the command by itself, so only what another process sent is
-/// passed on.
+/// A Ctrl-C on the terminal reaches a running command by itself, so then only what another process
+/// sent is passed on.
 pub struct Forwarding {
-    child: Arc<AtomicU32>,
+    command: Arc<Mutex<Receiver>>,
+    /// What was blocked before.
+    mask: SigSet,
+}
+
+/// Whom signals are for.
+enum Receiver {
+    /// The command, once it runs.
+    Starting(Vec<Signal>),
+    /// This process.
+    Running(Pid),
+    /// Nobody any more.
+    Ended,
 }
 
 impl Forwarding {
     /// Takes the signals over. Comes before any thread is started.
     pub fn new() -> Result<Self> {
         let signals: SigSet = FORWARDED.into_iter().collect();
+        let mask = SigSet::thread_get_mask().context("asking which signals are blocked")?;
         signals.thread_block().context("blocking signals")?;
         let descriptor = SignalFd::new(&signals).context("waiting for signals")?;
-        let child = Arc::new(AtomicU32::new(0));
-        let receiver = Arc::clone(&child);
+        let command = Arc::new(Mutex::new(Receiver::Starting(Vec::new())));
+        let receiver = Arc::clone(&command);
         thread::spawn(move || {
             while let Ok(Some(info)) = descriptor.read_signal() {
                 let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };
-                let pid = receiver.load(Ordering::Relaxed);
                 let from_terminal = info.ssi_code == libc::SI_KERNEL;
-                if pid != 0 && !from_terminal {
-                    // It may have ended meanwhile.
-                    let _ = kill(Pid::from_raw(pid as i32), signal);
+                match &mut *lock(&receiver) {
+                    Receiver::Starting(early) => early.push(signal),
+                    Receiver::Running(pid) if !from_terminal => pass_on(*pid, signal),
+                    Receiver::Running(_) | Receiver::Ended => {}
                 }
             }
         });
-        Ok(Self { child })
+        Ok(Self { command, mask })
     }
 
-    /// Passes signals on to this process.
+    /// Lets a command have its signals: it would start with ours blocked.
+    pub fn unblock_in(&self, command: &mut Command) {
+        let mask = self.mask;
+        // SAFETY: between fork and exec, one system call.
+        unsafe {
+            command.pre_exec(move || Ok(mask.thread_set_mask()?));
+        }
+    }
+
+    /// Passes signals on to this process, those too that came while it was being started.
     pub fn to(&self, pid: u32) {
-        self.child.store(pid, Ordering::Relaxed);
+        let pid = Pid::from_raw(pid as i32);
+        let before = mem::replace(&mut *lock(&self.command), Receiver::Running(pid));
+        if let Receiver::Starting(early) = before {
+            early.into_iter().for_each(|signal| pass_on(pid, signal));
+        }
+    }
+
+    /// The process has ended: its id may be another's by now.
+    pub fn end(&self) {
+        *lock(&self.command) = Receiver::Ended;
     }
 }
 
@@ -77,4 +110,13 @@ impl Endings {
             _ = self.hang_up.recv() => SignalKind::hangup(),
         }
     }
+}
+
+fn lock(receiver: &Mutex<Receiver>) -> MutexGuard<'_, Receiver> {
+    receiver.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pass_on(pid: Pid, signal: Signal) {
+    // It may have ended, and then wants none.
+    let _ = kill(pid, signal);
 }
