@@ -14,10 +14,8 @@ pub struct Config {
     pub syscall_fields_offset: u32,
     /// `O_DIRECT` of this architecture; the other open flags are the same on all we build for.
     pub o_direct: u32,
-    /// The bit of `thread_info.flags` that marks a 32-bit image, 0 where there is none.
-    pub compat_thread_flag: u32,
 }
 
-const _: () = assert!(size_of::<Config>() == 16);
+const _: () = assert!(size_of::<Config>() == 12);
 
 crate::pod!(Config);

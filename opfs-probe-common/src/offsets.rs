@@ -10,7 +10,6 @@ use core::mem::size_of;
 #[expect(missing_docs, reason = "each field is named after the kernel structure and member it locates")]
 pub struct Offsets {
     pub task_files: u32,
-    pub task_thread_info_flags: u32,
     pub task_group_leader: u32,
     pub task_tgid: u32,
     pub task_start_boottime: u32,
@@ -28,6 +27,7 @@ pub struct Offsets {
     pub upid_size: u32,
     pub upid_nr: u32,
     pub mm_exe_file: u32,
+    pub mm_task_size: u32,
     pub mm_arg_start: u32,
     pub mm_arg_end: u32,
     pub files_fdt: u32,

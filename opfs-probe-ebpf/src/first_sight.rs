@@ -13,7 +13,7 @@ use opfs_probe_common::record::{
 };
 
 use crate::file;
-use crate::kernel::{Typed, compat_thread_flag, offset, read, read_user};
+use crate::kernel::{Typed, is_32_bit, offset, read, read_user};
 use crate::log::debug;
 use crate::maps::{
     COMPONENT_BYTES, DESCRIBE, HEADER_BYTES, KNOWN_NAMES, MEMBERS, NameKey, RECORDS, Scratch, lose, scratch,
@@ -109,7 +109,6 @@ pub fn describe_process(ctx: TracePointContext) -> u32 {
 fn process_record(scratch: &mut Scratch, tgid: u32, slot: u32, process: u32) -> (ProcessRecord, u32) {
     let task = Typed::current_task();
     let leader = task.follow(offset!(task_group_leader));
-    let thread_flags: u64 = task.load(offset!(task_thread_info_flags));
     let mut record = ProcessRecord {
         kind: PROCESS_RECORD,
         process,
@@ -124,11 +123,14 @@ fn process_record(scratch: &mut Scratch, tgid: u32, slot: u32, process: u32) -> 
         args_len: 0,
         mount_len: 0,
         above_len: 0,
-        flags: if thread_flags & compat_thread_flag() == 0 { 0 } else { COMPAT_32_BIT },
+        flags: 0,
     };
     let memory = task.follow(offset!(task_mm));
     if memory.is_null() {
         return (record, 0);
+    }
+    if is_32_bit(memory) {
+        record.flags |= COMPAT_32_BIT;
     }
     let executable: u64 = memory.load(offset!(mm_exe_file));
     if let Some(name) = file::of_file(executable, 0) {

@@ -24,8 +24,7 @@ static OFFSETS: Offsets = {
 
 /// Settings, set by the loader.
 #[unsafe(no_mangle)]
-static CONFIG: Config =
-    Config { self_test_fd: 0, syscall_fields_offset: 0, o_direct: 0, compat_thread_flag: 0 };
+static CONFIG: Config = Config { self_test_fd: 0, syscall_fields_offset: 0, o_direct: 0 };
 
 /// Reads one offset. Volatile, because the loader changes it after compilation; the verifier then
 /// knows its value, since the map behind is frozen.
@@ -55,13 +54,6 @@ pub fn self_test_fd() -> i32 {
 pub fn o_direct() -> u64 {
     // SAFETY: a valid, aligned static.
     u64::from(unsafe { read_volatile(addr_of!(CONFIG.o_direct)) })
-}
-
-/// The thread flag of 32-bit images.
-#[inline(always)]
-pub fn compat_thread_flag() -> u64 {
-    // SAFETY: a valid, aligned static.
-    u64::from(unsafe { read_volatile(addr_of!(CONFIG.compat_thread_flag)) })
 }
 
 /// Offset of the first argument, or of the result, in a system call tracepoint's record.
@@ -117,6 +109,14 @@ impl Typed {
     pub fn address(self, offset: u32) -> u64 {
         self.0 as u64 + u64::from(offset)
     }
+}
+
+/// Whether a program's memory is that of a 32-bit one: it ends below 4 GiB (`setup_new_exec()` in
+/// fs/exec.c). The thread flag that says the same moves from one kernel to the next.
+#[inline(always)]
+pub fn is_32_bit(memory: Typed) -> bool {
+    const END_OF_32_BITS: u64 = 1 << 32;
+    memory.load::<u64>(offset!(mm_task_size)) < END_OF_32_BITS
 }
 
 /// The current task's user registers, as they were when it entered the kernel.

@@ -5,7 +5,7 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use opfs_probe_common::membership::{RECORDED, SPAWNING};
 
-use crate::kernel::{Typed, compat_thread_flag, offset};
+use crate::kernel::{Typed, is_32_bit, offset};
 use crate::maps::{MEMBERS, lose};
 use crate::membership::{join, next_image, session};
 
@@ -45,8 +45,7 @@ pub fn process_exec(_ctx: BtfTracePointContext) -> i32 {
             (*member).process = next_image();
             (*member).flags &= !RECORDED;
         }
-        let thread_flags: u64 = Typed::current_task().load(offset!(task_thread_info_flags));
-        if thread_flags & compat_thread_flag() != 0 {
+        if is_32_bit(Typed::current_task().follow(offset!(task_mm))) {
             lose(|losses| &mut losses.compat_images);
         }
     }

@@ -138,7 +138,6 @@ fn stage() -> Result<Staged> {
         self_test_fd: -rand::random_range(1_000_000..i32::MAX),
         syscall_fields_offset: first_field_offset("syscalls", "sys_enter_fsync")?,
         o_direct: libc::O_DIRECT as u32,
-        compat_thread_flag: COMPAT_THREAD_FLAG,
     };
     let mut programs = EbpfLoader::new()
         .override_global("OFFSETS", &offsets, true)
@@ -217,7 +216,3 @@ impl Staged {
         }
     }
 }
-
-/// `TIF_ADDR32` of `arch/x86/include/asm/thread_info.h`.
-#[cfg(target_arch = "x86_64")]
-const COMPAT_THREAD_FLAG: u32 = 1 << 29;

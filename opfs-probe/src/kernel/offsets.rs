@@ -10,7 +10,6 @@ pub fn find(btf: &Btf) -> Result<Offsets, BtfError> {
     let register = |index: usize| at("pt_regs", ARGUMENT_REGISTERS[index]);
     Ok(Offsets {
         task_files: at("task_struct", "files")?,
-        task_thread_info_flags: at("task_struct", "thread_info.flags")?,
         task_group_leader: at("task_struct", "group_leader")?,
         task_tgid: at("task_struct", "tgid")?,
         // Linux 5.5 renamed `real_start_time`; nothing older can load the programs.
@@ -28,6 +27,7 @@ pub fn find(btf: &Btf) -> Result<Offsets, BtfError> {
         upid_size: btf.size("upid")?,
         upid_nr: at("upid", "nr")?,
         mm_exe_file: at("mm_struct", "exe_file")?,
+        mm_task_size: at("mm_struct", "task_size")?,
         mm_arg_start: at("mm_struct", "arg_start")?,
         mm_arg_end: at("mm_struct", "arg_end")?,
         files_fdt: at("files_struct", "fdt")?,
