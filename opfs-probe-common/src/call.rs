@@ -102,7 +102,8 @@ pub struct CallTally {
     pub total_ns: u64,
     /// The longest of them.
     pub max_ns: u64,
-    /// Calls that were answered before the kernel entered them (a seccomp filter): no time is known.
+    /// Calls that were answered before the kernel entered them (a seccomp filter), or whose start was
+    /// not kept: no time is known.
     pub untimed: u64,
 }
 

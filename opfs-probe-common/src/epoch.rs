@@ -34,7 +34,8 @@ pub struct EpochTotals {
     pub entered: u64,
     /// Sync calls returned, of those entered.
     pub returned: u64,
-    /// Sync calls counted (returned, or answered before they were entered).
+    /// Sync calls counted (returned, answered before they were entered, or entered without room for
+    /// their start).
     pub counted: u64,
     /// Time inside counted calls.
     pub total_ns: u64,
@@ -42,8 +43,6 @@ pub struct EpochTotals {
     pub straddling: u64,
     /// Calls that ended with one of the kernel's restart codes (512 to 516); not in `counted`.
     pub restarted: u64,
-    /// Calls whose enter could not be kept, so that they have no time and no file.
-    pub enter_lost: u64,
     /// Opens by the session's processes.
     pub opens: OpenTotals,
 }
@@ -79,7 +78,6 @@ impl EpochTotals {
         total_ns: 0,
         straddling: 0,
         restarted: 0,
-        enter_lost: 0,
         opens: OpenTotals { count: 0, errors: 0, create: 0, excl: 0, trunc: 0, sync: 0, dsync: 0, direct: 0 },
     };
 }
@@ -102,7 +100,7 @@ impl HistogramKey {
 }
 
 const _: () = assert!(size_of::<SessionSlot>() == 8);
-const _: () = assert!(size_of::<EpochTotals>() == 7 * 8 + 8 * 8);
+const _: () = assert!(size_of::<EpochTotals>() == 6 * 8 + 8 * 8);
 const _: () = assert!(size_of::<HistogramKey>() == 8);
 
 crate::pod!(SessionSlot, EpochTotals, OpenTotals, HistogramKey);

@@ -104,6 +104,9 @@ pub struct Losses {
     pub detail_lost: u64,
     /// Calls not counted at all: not even the overflow record could be updated.
     pub calls_lost: u64,
+    /// Calls counted as they were entered, for want of room among those in flight: their time and
+    /// their error, if any, are not known.
+    pub enters_lost: u64,
     /// First-sight records that found no room in the ring buffer; tried again at the next call.
     pub records_lost: u64,
     /// Processes whose session could not be kept, for want of room in the membership table.
@@ -118,6 +121,6 @@ pub struct Losses {
 
 const _: () = assert!(size_of::<FileRecord>() == 64);
 const _: () = assert!(size_of::<ProcessRecord>() == 72);
-const _: () = assert!(size_of::<Losses>() == 56);
+const _: () = assert!(size_of::<Losses>() == 64);
 
 crate::pod!(FileRecord, ProcessRecord, Losses);

@@ -30,6 +30,11 @@ pub static IN_FLIGHT: HashMap<u64, InFlightCall> = HashMap::with_max_entries(8_1
 #[map]
 pub static CALLS: PerCpuHashMap<CallKey, CallTally> = PerCpuHashMap::with_max_entries(16_384, 0);
 
+/// Finished calls that found no room there, without process and file. Room of their own, or else a full
+/// `CALLS` would leave none for these either.
+#[map]
+pub static OVERFLOW: PerCpuHashMap<CallKey, CallTally> = PerCpuHashMap::with_max_entries(1_024, 0);
+
 /// Latencies. User space deletes those of ended epochs.
 #[map]
 pub static HISTOGRAMS: HashMap<HistogramKey, Histogram> = HashMap::with_max_entries(2_048, NO_PREALLOC);
@@ -50,9 +55,28 @@ pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 #[map]
 pub static LOSSES: PerCpuArray<Losses> = PerCpuArray::with_max_entries(1, 0);
 
-/// [0]: the probe's own tgid in the initial PID namespace. [1]: the last image number given here.
+/// Single numbers, by [`Number`].
 #[map]
-pub static NUMBERS: Array<u64> = Array::with_max_entries(2, 0);
+pub static NUMBERS: Array<u64> = Array::with_max_entries(3, 0);
+
+/// Index in [`NUMBERS`].
+#[repr(u32)]
+pub enum Number {
+    /// The probe's own tgid in the initial PID namespace.
+    OwnTgid = 0,
+    /// The last image number given here.
+    LastImage = 1,
+    /// Calls counted at their enter that have not returned: their exits must not count again.
+    CountedAtEnter = 2,
+}
+
+impl Number {
+    /// The number's place.
+    #[inline(always)]
+    pub fn get(self) -> Option<*mut u64> {
+        NUMBERS.get_ptr_mut(self as u32)
+    }
+}
 
 /// The programs that build first-sight records, by [`crate::first_sight::Describe`].
 #[map]

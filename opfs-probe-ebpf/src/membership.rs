@@ -4,7 +4,7 @@ use opfs_probe_common::epoch::{EXCLUDED_SLOT, NO_EPOCH, SYSTEM_SLOT, SessionSlot
 use opfs_probe_common::membership::{BOUND_BY_USER_SPACE, Membership};
 
 use crate::kernel;
-use crate::maps::{MEMBERS, NUMBERS, SESSIONS, lose};
+use crate::maps::{MEMBERS, Number, SESSIONS, lose};
 
 /// A process whose calls are counted now.
 pub struct Member {
@@ -57,7 +57,7 @@ pub fn join(tgid: u32, slot: u32) {
 /// A number for a new process image.
 #[inline(always)]
 pub fn next_image() -> u32 {
-    let Some(last) = NUMBERS.get_ptr_mut(1) else { return 0 };
+    let Some(last) = Number::LastImage.get() else { return 0 };
     // SAFETY: a valid map value.
     let number = unsafe { kernel::fetch_add(last, 1) } + 1;
     number as u32 & !BOUND_BY_USER_SPACE

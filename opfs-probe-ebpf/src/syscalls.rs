@@ -3,6 +3,7 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::tracepoint;
+use aya_ebpf::maps::PerCpuHashMap;
 use aya_ebpf::programs::TracePointContext;
 use opfs_probe_common::call::{CallKey, CallTally, DETAIL_LOST, FileIdentity, InFlightCall, Op};
 use opfs_probe_common::epoch::{EpochTotals, HistogramKey};
@@ -11,8 +12,8 @@ use opfs_probe_common::histogram::{BUCKETS, Histogram, bucket};
 use crate::file;
 use crate::first_sight;
 use crate::kernel::Typed;
-use crate::kernel::{add, offset, self_test_fd, syscall_fields_offset, user_registers};
-use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, IN_FLIGHT, NUMBERS, lose};
+use crate::kernel::{add, fetch_add, offset, self_test_fd, syscall_fields_offset, user_registers};
+use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, IN_FLIGHT, Number, OVERFLOW, lose};
 use crate::membership::{epoch_of, member};
 
 /// `MS_SYNC` of include/uapi/asm-generic/mman-common.h.
@@ -106,8 +107,11 @@ fn enter(ctx: &TracePointContext, op: Op) {
         unsafe { add(&raw mut (*epoch).entered, 1) };
     } else {
         // The exit will not find it: count it here, without its outcome and its time.
-        // SAFETY: a valid map value.
-        unsafe { add(&raw mut (*epoch).enter_lost, 1) };
+        if let Some(unreturned) = Number::CountedAtEnter.get() {
+            // SAFETY: a valid map value.
+            unsafe { add(unreturned, 1) };
+        }
+        lose(|losses| &mut losses.enters_lost);
         count(epoch, key(&call, 0), None);
     }
     first_sight::report(ctx, &member, name.as_ref());
@@ -154,6 +158,9 @@ fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
         return;
     }
     let Some(member) = member(tgid) else { return };
+    if was_counted_at_enter() {
+        return;
+    }
     let seccomp_mode: i32 = Typed::current_task().load(offset!(task_seccomp_mode));
     if seccomp_mode != SECCOMP_MODE_FILTER {
         lose(|losses| &mut losses.begun_before);
@@ -180,6 +187,26 @@ fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
     first_sight::report(ctx, &member, name.as_ref());
 }
 
+/// Whether a call that was counted at its enter has not returned yet, which this one then stands for:
+/// with a filter it may be another, but no call counts twice or never.
+#[inline(always)]
+fn was_counted_at_enter() -> bool {
+    let Some(unreturned) = Number::CountedAtEnter.get() else { return false };
+    // SAFETY: a valid map value.
+    if unsafe { unreturned.read_volatile() } == 0 {
+        return false;
+    }
+    // SAFETY: as above.
+    let before = unsafe { fetch_add(unreturned, u64::MAX) } as i64;
+    if before > 0 {
+        return true;
+    }
+    // Another exit was first.
+    // SAFETY: as above.
+    unsafe { add(unreturned, 1) };
+    false
+}
+
 #[inline(always)]
 fn key(call: &InFlightCall, errno: u16) -> CallKey {
     CallKey { file: call.file, epoch: call.epoch, process: call.process, op: call.op, errno, flags: 0 }
@@ -190,10 +217,10 @@ fn key(call: &InFlightCall, errno: u16) -> CallKey {
 fn count(epoch: *mut EpochTotals, key: CallKey, duration_ns: Option<u64>) {
     let ns = duration_ns.unwrap_or(0);
     let untimed = u64::from(duration_ns.is_none());
-    if !tally(&key, ns, untimed) {
+    if !tally(&CALLS, &key, ns, untimed) {
         lose(|losses| &mut losses.detail_lost);
         let overflow = CallKey { file: FileIdentity::NONE, process: 0, flags: DETAIL_LOST, ..key };
-        if !tally(&overflow, ns, untimed) {
+        if !tally(&OVERFLOW, &overflow, ns, untimed) {
             lose(|losses| &mut losses.calls_lost);
         }
     }
@@ -208,8 +235,8 @@ fn count(epoch: *mut EpochTotals, key: CallKey, duration_ns: Option<u64>) {
 }
 
 #[inline(always)]
-fn tally(key: &CallKey, ns: u64, untimed: u64) -> bool {
-    if let Some(tally) = CALLS.get_ptr_mut(*key) {
+fn tally(map: &PerCpuHashMap<CallKey, CallTally>, key: &CallKey, ns: u64, untimed: u64) -> bool {
+    if let Some(tally) = map.get_ptr_mut(*key) {
         // SAFETY: a valid map value of this CPU, whose programs do not interrupt each other.
         unsafe {
             (*tally).count += 1;
@@ -223,7 +250,7 @@ fn tally(key: &CallKey, ns: u64, untimed: u64) -> bool {
     }
     let first = CallTally { count: 1, total_ns: ns, max_ns: ns, untimed };
     // Another CPU may have inserted the key meanwhile; its values of this CPU are then still zero.
-    CALLS.insert(*key, first, 0).is_ok()
+    map.insert(*key, first, 0).is_ok()
 }
 
 #[inline(always)]
@@ -260,7 +287,7 @@ fn now_ns() -> u64 {
 
 #[inline(always)]
 fn note_own_tgid(tgid: u32) {
-    if let Some(own) = NUMBERS.get_ptr_mut(0) {
+    if let Some(own) = Number::OwnTgid.get() {
         // SAFETY: a valid map value.
         unsafe { *own = u64::from(tgid) };
     }

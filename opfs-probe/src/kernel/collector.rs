@@ -20,6 +20,7 @@ use crate::attribution::window::Epoch;
 /// Reads and empties the kernel's maps.
 pub struct Collector {
     calls: PerCpuHashMap<MapData, KernelCallKey, CallTally>,
+    overflow: PerCpuHashMap<MapData, KernelCallKey, CallTally>,
     histograms: KernelHash<MapData, HistogramKey, Histogram>,
     in_flight: KernelHash<MapData, u64, InFlightCall>,
     losses: PerCpuArray<MapData, Losses>,
@@ -56,6 +57,7 @@ impl Collector {
         let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
         Ok(Self {
             calls: PerCpuHashMap::try_from(take("CALLS")?)?,
+            overflow: PerCpuHashMap::try_from(take("OVERFLOW")?)?,
             histograms: KernelHash::try_from(take("HISTOGRAMS")?)?,
             in_flight: KernelHash::try_from(take("IN_FLIGHT")?)?,
             losses: PerCpuArray::try_from(take("LOSSES")?)?,
@@ -80,14 +82,16 @@ impl Collector {
     pub fn read(&self, epochs: &HashMap<Epoch, EpochTotals>) -> Result<HashMap<Epoch, Totals>> {
         let mut totals: HashMap<Epoch, Totals> =
             epochs.iter().map(|(epoch, kernel)| (*epoch, scalars(kernel))).collect();
-        for key in self.calls.keys() {
-            let key = key?;
-            let Some(totals) = totals.get_mut(&Epoch(key.epoch)) else { continue };
-            let Some(op) = Op::from_raw(key.op) else { continue };
-            // Gone only if someone else deletes, and nobody does.
-            let tallies = self.calls.get(&key, 0)?;
-            for tally in tallies.iter().filter(|tally| tally.count > 0) {
-                totals.add_call(call_key(&key, op), *tally);
+        for map in [&self.calls, &self.overflow] {
+            for key in map.keys() {
+                let key = key?;
+                let Some(totals) = totals.get_mut(&Epoch(key.epoch)) else { continue };
+                let Some(op) = Op::from_raw(key.op) else { continue };
+                // Gone only if someone else deletes, and nobody does.
+                let tallies = map.get(&key, 0)?;
+                for tally in tallies.iter().filter(|tally| tally.count > 0) {
+                    totals.add_call(call_key(&key, op), *tally);
+                }
             }
         }
         for (epoch, totals) in &mut totals {
@@ -103,10 +107,12 @@ impl Collector {
     /// Deletes what was read of epochs that no call can still write to.
     pub fn forget(&mut self, epochs: &HashMap<Epoch, Totals>) -> Result<()> {
         let gone = |key: &KernelCallKey| epochs.contains_key(&Epoch(key.epoch));
-        let keys: Vec<KernelCallKey> =
-            self.calls.keys().collect::<Result<Vec<_>, _>>()?.into_iter().filter(gone).collect();
-        for key in keys {
-            self.calls.remove(&key)?;
+        for map in [&mut self.calls, &mut self.overflow] {
+            let keys: Vec<KernelCallKey> =
+                map.keys().collect::<Result<Vec<_>, _>>()?.into_iter().filter(gone).collect();
+            for key in keys {
+                map.remove(&key)?;
+            }
         }
         for epoch in epochs.keys() {
             for op in Op::ALL {
@@ -134,6 +140,7 @@ impl Collector {
         for cpu in self.losses.get(&0, 0)?.iter() {
             sum.detail_lost += cpu.detail_lost;
             sum.calls_lost += cpu.calls_lost;
+            sum.enters_lost += cpu.enters_lost;
             sum.records_lost += cpu.records_lost;
             sum.members_lost += cpu.members_lost;
             sum.histogram_lost += cpu.histogram_lost;

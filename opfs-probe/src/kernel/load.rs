@@ -71,8 +71,13 @@ pub struct Probe {
 impl Loaded {
     /// Loads and attaches. Fails if not even the sync calls can be seen.
     pub fn new() -> Result<Self> {
+        Self::with_map_sizes(&[])
+    }
+
+    /// The same with other sizes of some maps, by name: the tests fill small ones.
+    pub fn with_map_sizes(sizes: &[(&str, u32)]) -> Result<Self> {
         privileges::require()?;
-        with_tracefs(load)
+        with_tracefs(|| load(sizes))
     }
 }
 
@@ -81,7 +86,7 @@ impl Loaded {
 pub fn try_probes() -> Result<Vec<Probe>> {
     privileges::require()?;
     with_tracefs(|| {
-        let mut staged = stage()?;
+        let mut staged = stage(&[])?;
         let runs = if vital_missing(&staged.probes).is_none() {
             staged.call_ourselves().map(|_| ())
         } else {
@@ -115,8 +120,8 @@ impl Attached {
     }
 }
 
-fn load() -> Result<Loaded> {
-    let mut staged = stage()?;
+fn load(map_sizes: &[(&str, u32)]) -> Result<Loaded> {
+    let mut staged = stage(map_sizes)?;
     if let Some(missing) = vital_missing(&staged.probes) {
         let reason = missing.reason.as_deref().unwrap_or_default();
         bail!("attaching {}: {reason}; `opfs-probe doctor` says what this kernel allows", missing.name);
@@ -130,7 +135,7 @@ fn load() -> Result<Loaded> {
     Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached })
 }
 
-fn stage() -> Result<Staged> {
+fn stage(map_sizes: &[(&str, u32)]) -> Result<Staged> {
     let btf = fs::read(KERNEL_BTF)
         .with_context(|| format!("reading {KERNEL_BTF} (the kernel needs CONFIG_DEBUG_INFO_BTF)"))?;
     let offsets = offsets::find(&Btf::parse(btf)?)?;
@@ -139,7 +144,11 @@ fn stage() -> Result<Staged> {
         syscall_fields_offset: first_field_offset("syscalls", "sys_enter_fsync")?,
         o_direct: libc::O_DIRECT as u32,
     };
-    let mut programs = EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    for (map, entries) in map_sizes {
+        loader.map_max_entries(map, *entries);
+    }
+    let mut programs = loader
         .override_global("OFFSETS", &offsets, true)
         .override_global("CONFIG", &config, true)
         .load(OBJECT)

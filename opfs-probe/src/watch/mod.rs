@@ -70,6 +70,11 @@ impl Watcher {
     /// Loads what `tracers` ask for.
     pub fn new(tracers: Tracers, limits: Limits) -> Result<Arc<Self>> {
         let loaded = tracers.ebpf.then(Loaded::new).transpose()?;
+        Ok(Self::on(loaded, tracers, limits))
+    }
+
+    /// On what is loaded already, if anything is.
+    pub fn on(loaded: Option<Loaded>, tracers: Tracers, limits: Limits) -> Arc<Self> {
         let (control, collector, probes, coverage_gaps, own_tgid, programs) = match loaded {
             Some(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached }) => {
                 let collector = Some(Mutex::new(collector));
@@ -77,7 +82,7 @@ impl Watcher {
             }
             None => (None, None, Vec::new(), Vec::new(), None, None),
         };
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             tracers,
             state: Mutex::new(State::new(control, limits, tracers.strace)),
             collector,
@@ -87,7 +92,7 @@ impl Watcher {
             programs: Mutex::new(programs),
             spawning: Mutex::new(()),
             stopping: AtomicBool::new(false),
-        }))
+        })
     }
 
     /// What counts.

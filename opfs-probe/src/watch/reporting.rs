@@ -83,6 +83,7 @@ impl Watcher {
             losses.warnings.extend(facts.warnings.iter().cloned());
         }
         drop(state);
+        losses.warnings.extend(unknown_processes(&sessions));
         Ok(Report {
             schema: SCHEMA.to_owned(),
             generated_at: Timestamp::now(),
@@ -133,6 +134,14 @@ fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
     };
     losses.latencies_lost = kernel.histogram_lost;
     losses.inexact |= kernel.calls_lost > 0 || kernel.members_lost > 0 || kernel.compat_images > 0;
+    // Counted all the same, but which of them failed is not known.
+    losses.inexact |= kernel.enters_lost > 0;
+    if kernel.enters_lost > 0 {
+        losses.warnings.push(format!(
+            "{} counted without time and outcome: the kernel's maps had no room",
+            plural(kernel.enters_lost, "one call was", "calls were")
+        ));
+    }
     if kernel.calls_lost > 0 {
         losses.warnings.push(format!(
             "{} not counted: the kernel's maps had no room",
@@ -157,6 +166,17 @@ fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
             plural(kernel.begun_before, "one call is", "calls are")
         ));
     }
+}
+
+/// Calls whose process has no name: its record found no room, and so did each later one.
+fn unknown_processes(sessions: &[model::Session]) -> Option<String> {
+    let unknown = |total: &model::Totals| {
+        let nameless = total.processes.iter().filter(|process| process.pid.is_none());
+        nameless.map(|process| process.count).sum::<u64>().saturating_sub(total.detail_lost)
+    };
+    let calls: u64 = sessions.iter().filter_map(|session| session.total.as_ref()).map(unknown).sum();
+    (calls > 0)
+        .then(|| format!("{calls} calls are of processes whose names found no room in the kernel's maps"))
 }
 
 fn probe(probe: &Probe) -> model::Probe {
