@@ -1,5 +1,6 @@
 //! The generator's truth file; its format is described in `tests/sync-generator/main.rs`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -13,6 +14,14 @@ use serde::Deserialize;
 pub struct Truth {
     pub pid: u32,
     pub cases: Vec<Case>,
+    pub totals: BTreeMap<String, OpTotal>,
+}
+
+/// All calls of one op.
+#[derive(Debug, Deserialize)]
+pub struct OpTotal {
+    pub count: u64,
+    pub errors: BTreeMap<String, u64>,
 }
 
 /// One case: in the report, one window.

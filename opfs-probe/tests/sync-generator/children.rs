@@ -12,6 +12,7 @@ use crate::sys::{self, Errno};
 
 pub const CASES: &[Case] = &[
     ("short-lived", "200 children that make 1 to 3 calls and end at once", short_lived),
+    ("storm", "2000 children of 8 processes at once, each of one call", storm),
     ("inherited", "a descriptor of the parent, synced by a child and a grandchild", inherited),
     ("passed", "a descriptor passed by SCM_RIGHTS; its opener never syncs and is gone", passed),
     ("daemon", "a grandchild that outlives its parent", daemon),
@@ -41,6 +42,16 @@ fn short_lived(scene: &mut Scene) -> Result<Verdict> {
         let children: Vec<Child> = (0..10).map(start).collect::<Result<_>>()?;
         children.into_iter().try_for_each(Child::finish)?;
     }
+    Ok(Verdict::Done)
+}
+
+fn storm(scene: &mut Scene) -> Result<Verdict> {
+    let board = scene.board;
+    let (place, fd) = scene.create("file")?;
+    let one_call = || process::child(|| Ok(board.fsync(place, fd.as_raw_fd())?))?.finish();
+    let makers: Vec<Child> =
+        (0..8).map(|_| process::child(|| (0..250).try_for_each(|_| one_call()))).collect::<Result<_>>()?;
+    makers.into_iter().try_for_each(Child::finish)?;
     Ok(Verdict::Done)
 }
 
