@@ -1,25 +1,26 @@
 //! Ends without waiting for the kernel to detach the programs.
 
 use std::fs;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
-use nix::fcntl::OFlag;
 use nix::libc;
-use nix::unistd::pipe2;
+use nix::unistd::getpid;
+
+/// We should have ended long before.
+const LONGEST_WAIT_MS: u32 = 10_000;
 
 /// Forks a process that holds this one's BPF descriptors, and no others, until it has ended.
 ///
 /// Closing the last descriptor of a system call tracepoint waits for every CPU: some 70 ms each, one
-/// after the other. The child waits instead: it must be the last to hold them, so it ends after this
-/// process, whose end of a pipe closes then. Without it (no memory, no processes left) the end is
-/// merely slow, so a failure is no error.
+/// after the other. The child waits instead, and so has to be the last to let go: it looks every
+/// millisecond whether it has another parent, which it gets once our last thread has let go. Without
+/// it (no memory, no processes left) the end is merely slow, so a failed fork is no error.
 pub fn in_background() {
-    let Ok((until_our_end, our_end)) = pipe2(OFlag::O_CLOEXEC) else { return };
-    let (bpf, others): (Vec<RawFd>, Vec<RawFd>) =
-        open_descriptors().filter(|fd| *fd != until_our_end.as_raw_fd()).partition(|fd| is_bpf(*fd));
+    let (bpf, others): (Vec<RawFd>, Vec<RawFd>) = open_descriptors().partition(|fd| is_bpf(*fd));
     if bpf.is_empty() {
         return;
     }
+    let parent = getpid().as_raw();
     // SAFETY: the child makes system calls and ends, which is allowed after a fork in a process with
     // threads; it allocates nothing.
     unsafe {
@@ -30,12 +31,15 @@ pub fn in_background() {
             for fd in &others {
                 libc::close(*fd);
             }
-            libc::read(until_our_end.as_raw_fd(), [0_u8; 1].as_mut_ptr().cast(), 1);
+            for _ in 0..LONGEST_WAIT_MS {
+                if libc::getppid() != parent {
+                    break;
+                }
+                libc::usleep(1000);
+            }
             libc::_exit(0);
         }
     }
-    // Open until this process has ended.
-    std::mem::forget(our_end);
 }
 
 fn open_descriptors() -> impl Iterator<Item = RawFd> {
