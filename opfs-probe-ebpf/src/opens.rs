@@ -3,7 +3,6 @@
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use opfs_probe_common::epoch::OpenTotals;
 
 use crate::kernel::{self, add, offset, user_registers};
 use crate::maps::EPOCHS;
@@ -53,22 +52,21 @@ fn count(ctx: &TracePointContext, flags: impl FnOnce() -> Option<u64>) -> u32 {
     let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return 0 };
     let result: i64 = field(ctx, 0);
     let flags = flags().unwrap_or(0);
-    // SAFETY: a valid map value.
-    let opens = unsafe { &raw mut (*epoch).opens };
-    let bump = |which: fn(*mut OpenTotals) -> *mut u64, condition: bool| {
-        if condition {
-            // SAFETY: a member of a valid map value.
-            unsafe { add(which(opens), 1) };
-        }
-    };
-    // SAFETY (all below): only the address of a member is taken.
-    bump(|opens| unsafe { &raw mut (*opens).count }, true);
-    bump(|opens| unsafe { &raw mut (*opens).errors }, result < 0);
-    bump(|opens| unsafe { &raw mut (*opens).create }, flags & O_CREAT != 0);
-    bump(|opens| unsafe { &raw mut (*opens).excl }, flags & O_EXCL != 0);
-    bump(|opens| unsafe { &raw mut (*opens).trunc }, flags & O_TRUNC != 0);
-    bump(|opens| unsafe { &raw mut (*opens).sync }, flags & O_SYNC == O_SYNC);
-    bump(|opens| unsafe { &raw mut (*opens).dsync }, flags & O_SYNC == O_DSYNC);
-    bump(|opens| unsafe { &raw mut (*opens).direct }, flags & kernel::o_direct() != 0);
+    macro_rules! bump {
+        ($member:ident, $condition:expr) => {
+            if $condition {
+                // SAFETY: a member of a valid map value.
+                unsafe { add(&raw mut (*epoch).opens.$member, 1) };
+            }
+        };
+    }
+    bump!(count, true);
+    bump!(errors, result < 0);
+    bump!(create, flags & O_CREAT != 0);
+    bump!(excl, flags & O_EXCL != 0);
+    bump!(trunc, flags & O_TRUNC != 0);
+    bump!(sync, flags & O_SYNC == O_SYNC);
+    bump!(dsync, flags & O_SYNC == O_DSYNC);
+    bump!(direct, flags & kernel::o_direct() != 0);
     0
 }

@@ -53,22 +53,16 @@ pub fn walk(scratch: &mut Scratch, dentry: u64, vfsmount: u64) -> Walk {
         .and_then(|namespace: u64| read(namespace + u64::from(offset!(mnt_namespace_inum))))
         .unwrap_or(0);
     let root = mount_root(vfsmount);
-    let position = &raw mut scratch.position;
     let start = Position { length: 0, dentry, root, mount, mount_len: 0, left_mount: 0, whole: 0 };
-    // SAFETY (here and below): a part of this CPU's scratch space, which the callbacks change.
-    unsafe { position.write_volatile(start) };
-    repeat(to_namespace_root);
     let Position { length: namespace_len, mount_len, left_mount, whole, .. } =
-        unsafe { position.read_volatile() };
+        climb(scratch, start, to_namespace_root);
     // A pipe, a memfd and the like are in no mount: their one name is all there is.
     let nameless_mount = mount_namespace == 0 && left_mount == 0;
     let mount_len = if left_mount == 0 { namespace_len } else { mount_len };
 
     let start =
         Position { length: namespace_len, dentry: root, root, mount, mount_len, left_mount, whole: 0 };
-    unsafe { position.write_volatile(start) };
-    repeat(to_file_system_root);
-    let Position { length, whole: whole_beneath, .. } = unsafe { position.read_volatile() };
+    let Position { length, whole: whole_beneath, .. } = climb(scratch, start, to_file_system_root);
     let whole = (whole != 0 || nameless_mount) && whole_beneath != 0;
     Walk {
         mount_len: mount_len as u32,
@@ -79,10 +73,21 @@ pub fn walk(scratch: &mut Scratch, dentry: u64, vfsmount: u64) -> Walk {
     }
 }
 
+/// Takes steps until one says to stop; gives the position then.
 #[inline(always)]
-fn repeat(step: extern "C" fn(u32, *mut c_void) -> c_long) {
-    // SAFETY: the verifier checks the callback.
-    unsafe { bpf_loop(MAX_STEPS, step as *mut c_void, core::ptr::null_mut(), 0) };
+fn climb(
+    scratch: &mut Scratch,
+    start: Position,
+    step: extern "C" fn(u32, *mut c_void) -> c_long,
+) -> Position {
+    let position = &raw mut scratch.position;
+    // SAFETY: a part of this CPU's scratch space. The steps change it unseen by the compiler, hence
+    // volatile. The verifier checks the callback.
+    unsafe {
+        position.write_volatile(start);
+        bpf_loop(MAX_STEPS, step as *mut c_void, core::ptr::null_mut(), 0);
+        position.read_volatile()
+    }
 }
 
 /// One step up; at a mount's root, over to where that mount lies in its parent.

@@ -19,7 +19,11 @@ pub fn process_fork(ctx: BtfTracePointContext) -> i32 {
     if child_tgid == parent_tgid {
         return 0;
     }
-    let Some(parent) = MEMBERS.get_ptr(parent_tgid) else { return 0 };
+    let Some(parent) = MEMBERS.get_ptr(parent_tgid) else {
+        // A process that ended just before user space bound it left an entry; the number is another's now.
+        let _ = MEMBERS.remove(child_tgid);
+        return 0;
+    };
     // SAFETY: a valid map value.
     let (slot, flags) = unsafe { ((*parent).slot, (*parent).flags) };
     join(child_tgid, slot);

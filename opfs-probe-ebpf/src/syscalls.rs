@@ -260,6 +260,7 @@ fn observe(key: HistogramKey, ns: u64) {
         None => {
             const NO_EXIST: u64 = 1;
             static EMPTY: Histogram = Histogram::ZERO;
+            #[expect(clippy::needless_borrows_for_generic_args, reason = "the stack has no room for a copy")]
             let _ = HISTOGRAMS.insert(key, &EMPTY, NO_EXIST);
             match HISTOGRAMS.get_ptr_mut(key) {
                 Some(histogram) => histogram,

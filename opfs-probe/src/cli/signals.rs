@@ -74,7 +74,9 @@ impl Forwarding {
         let pid = Pid::from_raw(pid as i32);
         let before = mem::replace(&mut *lock(&self.command), Receiver::Running(pid));
         if let Receiver::Starting(early) = before {
-            early.into_iter().for_each(|signal| pass_on(pid, signal));
+            for signal in early {
+                pass_on(pid, signal);
+            }
         }
     }
 
