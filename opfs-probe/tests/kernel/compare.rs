@@ -1,6 +1,7 @@
 //! Holds a report against the truth: one window a case.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use opfs_probe::report::model::{File, Op, Report, ResolvedBy, Session, Totals, Window};
 
@@ -61,10 +62,10 @@ pub fn differences(truth: &Truth, report: &Report, how: How) -> Vec<String> {
         differ.expect("detail lost", &window.detail_lost, &Some(0));
         match &window.total {
             Some(total) => case_differences(case, total, how, &mut differ),
-            None => differ.say("not counted".to_owned()),
+            None => differ.say("not counted"),
         }
     }
-    differ.place = "the whole session".to_owned();
+    "the whole session".clone_into(&mut differ.place);
     whole_session(truth, report, session, &mut differ);
     differ.found
 }
@@ -76,7 +77,7 @@ struct Differences {
 }
 
 impl Differences {
-    fn say(&mut self, what: String) {
+    fn say(&mut self, what: impl Display) {
         self.found.push(format!("{}: {what}", self.place));
     }
 
@@ -210,7 +211,9 @@ fn files(case: &Case, total: &Totals, differ: &mut Differences) {
         let path = entry_of(&latest, &calls, total).unwrap_or_else(|| latest.clone());
         let entry =
             expected.entry(path.clone()).or_insert_with(|| Expected { deleted: true, ..Expected::default() });
-        calls.iter().for_each(|call| entry.add(call));
+        for call in &calls {
+            entry.add(call);
+        }
         entry.files += 1;
         entry.deleted &= last.deleted;
         entry.by_other_name |= path != latest;
@@ -236,7 +239,7 @@ fn files(case: &Case, total: &Totals, differ: &mut Differences) {
 /// The path under which the report has a file: its latest, or another that is right too. Another file's
 /// entry may have that name in another mount namespace, so one with its inode is preferred.
 fn entry_of(latest: &[u8], calls: &[&Call], total: &Totals) -> Option<Vec<u8>> {
-    let others = calls.iter().flat_map(|call| &call.other_paths).map(|path| path.as_bytes());
+    let others = calls.iter().flat_map(|call| &call.other_paths).map(String::as_bytes);
     let right: Vec<&[u8]> = [latest].into_iter().chain(others).collect();
     let path = |file: &File| Some(bytes(file.path.as_ref()?, file.path_bytes.as_ref()));
     let entries =

@@ -79,18 +79,21 @@ pub struct Process {
 /// A number of calls; of those that were cut off nobody knows whether they reached the kernel.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Count {
-    count: u64,
-    count_min: Option<u64>,
-    count_max: Option<u64>,
+    #[serde(rename = "count")]
+    known: u64,
+    #[serde(rename = "count_min")]
+    min: Option<u64>,
+    #[serde(rename = "count_max")]
+    max: Option<u64>,
 }
 
 impl Count {
     pub fn min(self) -> u64 {
-        self.count_min.unwrap_or(self.count)
+        self.min.unwrap_or(self.known)
     }
 
     pub fn max(self) -> u64 {
-        self.count_max.unwrap_or(self.count)
+        self.max.unwrap_or(self.known)
     }
 }
 
