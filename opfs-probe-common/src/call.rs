@@ -85,12 +85,15 @@ pub struct CallKey {
     pub op: u16,
     /// 0 for success, else the errno (1 to 4095).
     pub errno: u16,
-    /// [`DETAIL_LOST`] or 0.
+    /// [`DETAIL_LOST`], [`FILE_UNSEEN`], or 0.
     pub flags: u32,
 }
 
 /// The counters had no room for this call's own key: process and file are blank, the rest is exact.
 pub const DETAIL_LOST: u32 = 1;
+
+/// The call has a file, but which one could not be seen: the process's mappings were being changed.
+pub const FILE_UNSEEN: u32 = 2;
 
 /// Value of the per-CPU call counters.
 #[repr(C)]
@@ -123,8 +126,8 @@ pub struct InFlightCall {
     pub process: u32,
     /// [`Op`] as its discriminant.
     pub op: u16,
-    /// Unused; explicit so that the value has no implicit padding.
-    pub reserved: u16,
+    /// The flags of its [`CallKey`].
+    pub flags: u16,
 }
 
 const _: () = assert!(size_of::<FileIdentity>() == 24);

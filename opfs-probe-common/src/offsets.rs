@@ -30,6 +30,7 @@ pub struct Offsets {
     pub mm_task_size: u32,
     pub mm_arg_start: u32,
     pub mm_arg_end: u32,
+    pub vma_file: u32,
     pub files_fdt: u32,
     pub fdt_max_fds: u32,
     pub fdt_fd: u32,
@@ -58,6 +59,6 @@ pub struct Offsets {
     pub pt_regs_dx: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 45 * 4);
+const _: () = assert!(size_of::<Offsets>() == 46 * 4);
 
 crate::pod!(Offsets);

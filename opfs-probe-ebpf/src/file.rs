@@ -1,10 +1,13 @@
 //! From a descriptor to the file's identity, read from the calling task's own table.
 
+use core::ffi::{c_long, c_void};
+
+use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task_btf};
 use opfs_probe_common::call::FileIdentity;
 use opfs_probe_common::record::{DELETED, OTHER_LINKS};
 
 use crate::kernel::{Typed, offset, read};
-use crate::maps::NameKey;
+use crate::maps::{NameKey, scratch};
 
 /// `struct path`, whose layout has not changed since it exists.
 #[derive(Clone, Copy)]
@@ -28,6 +31,37 @@ pub fn of_descriptor(fd: i32, epoch: u32) -> Option<NameKey> {
         return None;
     }
     of_file(file, epoch)
+}
+
+/// [`mapped_at`] could not look: another thread is changing the process's mappings.
+pub const BUSY: u64 = u64::MAX;
+
+/// The address of the `struct file` that the current process has mapped at `address`; 0 for anonymous
+/// memory and where nothing is mapped, or [`BUSY`].
+#[inline(always)]
+pub fn mapped_at(address: u64) -> u64 {
+    const ENOENT: c_long = -2;
+    let Some(scratch) = scratch() else { return BUSY };
+    scratch.mapped_file = 0;
+    // SAFETY: the verifier checks the callback. The address is in this CPU's scratch space, where the
+    // callback puts it unseen by the compiler.
+    unsafe {
+        let callback = note_mapped_file as *mut c_void;
+        match bpf_find_vma(bpf_get_current_task_btf(), address, callback, core::ptr::null_mut(), 0) {
+            0 => (&raw const scratch.mapped_file).read_volatile(),
+            ENOENT => 0,
+            _ => BUSY,
+        }
+    }
+}
+
+/// Called with the mapping, while it can't go away.
+extern "C" fn note_mapped_file(_task: *mut c_void, mapping: *mut c_void, _context: *mut c_void) -> c_long {
+    if let Some(scratch) = scratch() {
+        // SAFETY: the helper passes a `struct vm_area_struct *` that the verifier knows.
+        scratch.mapped_file = unsafe { Typed::new(mapping) }.load(offset!(vma_file));
+    }
+    0
 }
 
 /// Identity and name of an open file, from the address of its `struct file`.

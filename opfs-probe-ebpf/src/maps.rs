@@ -110,6 +110,8 @@ pub const COMPONENT_BYTES: usize = 256;
 pub struct Scratch {
     /// What the describing programs are to describe.
     pub name: NameKey,
+    /// `vm_area_struct.vm_file` of the mapping that was looked up.
+    pub mapped_file: u64,
     pub describe_file: u32,
     pub reserved: u32,
     pub position: Position,

@@ -5,7 +5,7 @@ use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::maps::PerCpuHashMap;
 use aya_ebpf::programs::TracePointContext;
-use opfs_probe_common::call::{CallKey, CallTally, DETAIL_LOST, FileIdentity, InFlightCall, Op};
+use opfs_probe_common::call::{CallKey, CallTally, DETAIL_LOST, FILE_UNSEEN, FileIdentity, InFlightCall, Op};
 use opfs_probe_common::epoch::{EpochTotals, HistogramKey};
 use opfs_probe_common::histogram::{BUCKETS, Histogram, bucket};
 
@@ -13,7 +13,7 @@ use crate::file;
 use crate::first_sight;
 use crate::kernel::Typed;
 use crate::kernel::{add, fetch_add, offset, self_test_fd, syscall_fields_offset, user_registers};
-use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, IN_FLIGHT, Number, OVERFLOW, lose};
+use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, IN_FLIGHT, NameKey, Number, OVERFLOW, lose};
 use crate::membership::{epoch_of, member};
 
 /// `MS_SYNC` of include/uapi/asm-generic/mman-common.h.
@@ -88,10 +88,8 @@ fn enter(ctx: &TracePointContext, op: Op) {
     }
     let Some(member) = member(tgid) else { return };
     let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return };
-    let name = match descriptor {
-        Some(descriptor) => file::of_descriptor(descriptor, member.epoch),
-        None => None,
-    };
+    let mut flags = 0;
+    let name = named(op, field(ctx, 0), member.epoch, &mut flags);
     let file = name.as_ref().map_or(FileIdentity::NONE, |name| name.file);
     let call = InFlightCall {
         file,
@@ -100,7 +98,7 @@ fn enter(ctx: &TracePointContext, op: Op) {
         slot: member.slot,
         process: member.process,
         op: op as u16,
-        reserved: 0,
+        flags: flags as u16,
     };
     if IN_FLIGHT.insert(thread, call, 0).is_ok() {
         // SAFETY: a valid map value.
@@ -173,15 +171,15 @@ fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
         return;
     }
     let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return };
-    let name =
-        if op.takes_descriptor() { file::of_descriptor(descriptor as i32, member.epoch) } else { None };
+    let mut flags = 0;
+    let name = named(op, descriptor, member.epoch, &mut flags);
     let key = CallKey {
         file: name.as_ref().map_or(FileIdentity::NONE, |name| name.file),
         epoch: member.epoch,
         process: member.process,
         op: op as u16,
         errno: errno(result),
-        flags: 0,
+        flags,
     };
     count(epoch, key, None);
     first_sight::report(ctx, &member, name.as_ref());
@@ -207,9 +205,34 @@ fn was_counted_at_enter() -> bool {
     false
 }
 
+/// The file that a call's first argument stands for. Adds to the flags of the call's key. (Handed back
+/// together, the compiler would store what is not set of a missing name, which the verifier refuses.)
+#[inline(always)]
+fn named(op: Op, argument: u64, epoch: u32, flags: &mut u32) -> Option<NameKey> {
+    match op {
+        Op::Sync => None,
+        Op::Msync => match file::mapped_at(argument) {
+            0 => None,
+            file::BUSY => {
+                *flags |= FILE_UNSEEN;
+                None
+            }
+            file => file::of_file(file, epoch),
+        },
+        _ => file::of_descriptor(argument as i32, epoch),
+    }
+}
+
 #[inline(always)]
 fn key(call: &InFlightCall, errno: u16) -> CallKey {
-    CallKey { file: call.file, epoch: call.epoch, process: call.process, op: call.op, errno, flags: 0 }
+    CallKey {
+        file: call.file,
+        epoch: call.epoch,
+        process: call.process,
+        op: call.op,
+        errno,
+        flags: u32::from(call.flags),
+    }
 }
 
 /// Counts one call, in its own record or, where there is no room, in the one without detail.

@@ -13,7 +13,7 @@ pub enum FileRef {
     None,
     /// The file is known by its identity; its names are kept beside.
     Known(FileIdentity),
-    /// The call has a file, but which one was not seen (`msync`, a lost enter).
+    /// The call has a file, but which one was not seen (an `msync` while the mappings change).
     Unseen,
     /// There was no room to keep the file and the process apart.
     Lost,

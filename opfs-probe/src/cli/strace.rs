@@ -18,8 +18,9 @@ use crate::strace::parse::parse;
 use crate::watch::{EpochSpan, Watcher};
 
 /// What strace never shows.
-const UNSEEN: [&str; 2] = [
+const UNSEEN: [&str; 3] = [
     "io_uring and AIO syncs are not seen",
+    "msync: strace does not name the mapped file",
     "opens, and what the file system and the device did, are not measured",
 ];
 

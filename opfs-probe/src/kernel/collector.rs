@@ -8,7 +8,7 @@ use aya::Ebpf;
 use aya::maps::{HashMap as KernelHash, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
 use nix::libc;
 use opfs_probe_common::call::{
-    CallKey as KernelCallKey, CallTally, DETAIL_LOST, FileIdentity, InFlightCall, Op,
+    CallKey as KernelCallKey, CallTally, DETAIL_LOST, FILE_UNSEEN, FileIdentity, InFlightCall, Op,
 };
 use opfs_probe_common::epoch::{EpochTotals, HistogramKey};
 use opfs_probe_common::histogram::Histogram;
@@ -175,7 +175,7 @@ fn call_key(key: &KernelCallKey, op: Op) -> CallKey {
         FileRef::Lost
     } else if key.file != FileIdentity::NONE {
         FileRef::Known(key.file)
-    } else if op == Op::Msync {
+    } else if key.flags & FILE_UNSEEN != 0 {
         FileRef::Unseen
     } else {
         FileRef::None

@@ -25,11 +25,10 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/op
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// What always stays unseen, whatever is attached.
-const ALWAYS_UNSEEN: [&str; 4] = [
+const ALWAYS_UNSEEN: [&str; 3] = [
     "system calls of 32-bit programs (and int 0x80) are not seen",
     "io_uring and AIO syncs are not seen",
     "syncs that O_SYNC and O_DSYNC writes imply, and what the file system and the device did, are not measured",
-    "msync: the mapped file is not named",
 ];
 
 /// The loaded programs: they count until this is dropped.

@@ -30,6 +30,7 @@ pub fn find(btf: &Btf) -> Result<Offsets, BtfError> {
         mm_task_size: at("mm_struct", "task_size")?,
         mm_arg_start: at("mm_struct", "arg_start")?,
         mm_arg_end: at("mm_struct", "arg_end")?,
+        vma_file: at("vm_area_struct", "vm_file")?,
         files_fdt: at("files_struct", "fdt")?,
         fdt_max_fds: at("fdtable", "max_fds")?,
         fdt_fd: at("fdtable", "fd")?,

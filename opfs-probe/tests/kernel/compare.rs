@@ -186,14 +186,11 @@ impl Expected {
 }
 
 fn files(case: &Case, total: &Totals, differ: &mut Differences) {
-    // An msync's file is not named yet.
-    let named = |call: &&Call| call.op != "msync";
     let mut without_file = Range::default();
     let mut without_path = Range::default();
     for call in &case.calls {
-        let to = if named(&call) { &mut without_file } else { &mut without_path };
-        if !named(&call) || call.path.is_none() {
-            to.add(call.count);
+        if call.path.is_none() {
+            without_file.add(call.count);
         } else if call.path_uncertain {
             // With the path, without one, or without a file.
             without_file.allow(call.count);
@@ -202,8 +199,7 @@ fn files(case: &Case, total: &Totals, differ: &mut Differences) {
     }
     let mut expected: BTreeMap<Vec<u8>, Expected> = BTreeMap::new();
     for last in &case.files {
-        let calls: Vec<&Call> =
-            case.calls.iter().filter(named).filter(|call| call.file == Some(last.file)).collect();
+        let calls: Vec<&Call> = case.calls.iter().filter(|call| call.file == Some(last.file)).collect();
         if calls.is_empty() {
             continue;
         }
@@ -344,9 +340,7 @@ fn whole_session(truth: &Truth, report: &Report, session: &Session, differ: &mut
     let mut unnamed = Range::default();
     for call in done() {
         all.add(call.count);
-        if call.op == "msync" {
-            unnamed.add(call.count);
-        } else if call.path_uncertain {
+        if call.path_uncertain {
             unnamed.allow(call.count);
         }
     }
