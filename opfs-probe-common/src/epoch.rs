@@ -24,6 +24,16 @@ pub struct SessionSlot {
     pub epoch: u32,
     /// The first process forked into this session, in the initial PID namespace; 0 if none yet.
     pub root_tgid: u32,
+    /// The first epoch with the windows of now; not `epoch` where that only followed it in time.
+    pub windows_epoch: u32,
+}
+
+impl SessionSlot {
+    /// Whether a call that began in an epoch of the session and returns now straddles two.
+    pub const fn straddled_by(windows_epoch: u32, call_epoch: u32) -> bool {
+        // Numbers start over after the last.
+        windows_epoch == NO_EPOCH || (call_epoch.wrapping_sub(windows_epoch) as i32) < 0
+    }
 }
 
 /// Totals of one epoch. User space creates the entry before the kernel side can see the epoch.
@@ -39,7 +49,7 @@ pub struct EpochTotals {
     pub counted: u64,
     /// Time inside counted calls.
     pub total_ns: u64,
-    /// Calls that returned when the session was already in a later epoch.
+    /// Calls that returned when the session was already in an epoch with other windows.
     pub straddling: u64,
     /// Calls that ended with one of the kernel's restart codes (512 to 516); not in `counted`.
     pub restarted: u64,
@@ -99,8 +109,23 @@ impl HistogramKey {
     }
 }
 
-const _: () = assert!(size_of::<SessionSlot>() == 8);
+const _: () = assert!(size_of::<SessionSlot>() == 12);
 const _: () = assert!(size_of::<EpochTotals>() == 6 * 8 + 8 * 8);
 const _: () = assert!(size_of::<HistogramKey>() == 8);
 
 crate::pod!(SessionSlot, EpochTotals, OpenTotals, HistogramKey);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_straddles_windows_not_the_passing_of_time() {
+        let straddles = SessionSlot::straddled_by;
+        assert!(!straddles(7, 7), "the windows that it began under");
+        assert!(!straddles(7, 9), "begun in an epoch that followed with the same windows");
+        assert!(straddles(7, 6), "other windows since");
+        assert!(straddles(NO_EPOCH, 6), "the session is over");
+        assert!(straddles(1, u32::MAX), "numbers start over");
+    }
+}

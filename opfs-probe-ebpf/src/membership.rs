@@ -37,6 +37,15 @@ pub fn epoch_of(slot: u32) -> Option<u32> {
     (epoch != NO_EPOCH).then_some(epoch)
 }
 
+/// Whether a call that began in `epoch` and returns now does so under other windows.
+#[inline(always)]
+pub fn straddles(slot: u32, epoch: u32) -> bool {
+    let Some(session) = SESSIONS.get_ptr(slot) else { return true };
+    // SAFETY: a valid map value, whose field is read once.
+    let windows_epoch = unsafe { (&raw const (*session).windows_epoch).read_volatile() };
+    SessionSlot::straddled_by(windows_epoch, epoch)
+}
+
 /// A process seen for the first time joins the system session, where that is counted.
 #[inline(always)]
 fn adopt(tgid: u32) -> Option<*mut Membership> {

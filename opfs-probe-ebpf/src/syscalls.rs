@@ -14,7 +14,7 @@ use crate::first_sight;
 use crate::kernel::Typed;
 use crate::kernel::{add, fetch_add, offset, self_test_fd, syscall_fields_offset, user_registers};
 use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, IN_FLIGHT, NameKey, Number, OVERFLOW, lose};
-use crate::membership::{epoch_of, member};
+use crate::membership::{member, straddles};
 
 /// `MS_SYNC` of include/uapi/asm-generic/mman-common.h.
 const MS_SYNC: u64 = 4;
@@ -132,7 +132,7 @@ fn exit(ctx: &TracePointContext, op: Op) {
         unsafe { add(&raw mut (*epoch).restarted, 1) };
     } else {
         count(epoch, key(&call, errno(result)), Some(duration_ns));
-        if epoch_of(call.slot) != Some(call.epoch) {
+        if straddles(call.slot, call.epoch) {
             // SAFETY: a valid map value.
             unsafe { add(&raw mut (*epoch).straddling, 1) };
         }

@@ -27,26 +27,25 @@ impl Control {
         })
     }
 
-    /// Calls of the session in `slot` that begin from now on count in `epoch`.
-    pub fn enter_epoch(&mut self, slot: u32, epoch: Epoch) -> Result<()> {
+    /// Calls of the session in `slot` that begin from now on count in `epoch`, under other windows than
+    /// before or under the same.
+    pub fn enter_epoch(&mut self, slot: u32, epoch: Epoch, same_windows: bool) -> Result<()> {
         self.epochs.insert(epoch.0, EpochTotals::ZERO, 0).context("making room for an epoch")?;
-        self.set_epoch(slot, epoch.0)
+        let before = self.sessions.get(&slot, 0).unwrap_or_default();
+        let windows_epoch = if same_windows { before.windows_epoch } else { epoch.0 };
+        let now = SessionSlot { epoch: epoch.0, windows_epoch, ..before };
+        self.sessions.set(slot, now, 0).context("switching the epoch")
     }
 
     /// The session in `slot` is counted no longer; the slot can then be used again.
     pub fn leave(&mut self, slot: u32) -> Result<()> {
-        self.sessions.set(slot, SessionSlot { epoch: NO_EPOCH, root_tgid: 0 }, 0)?;
+        self.sessions.set(slot, SessionSlot { epoch: NO_EPOCH, root_tgid: 0, windows_epoch: NO_EPOCH }, 0)?;
         Ok(())
     }
 
     /// The first process that was forked into the session, in the initial PID namespace.
     pub fn root_tgid(&self, slot: u32) -> Option<u32> {
         self.sessions.get(&slot, 0).ok().map(|session| session.root_tgid).filter(|tgid| *tgid != 0)
-    }
-
-    fn set_epoch(&mut self, slot: u32, epoch: u32) -> Result<()> {
-        let root_tgid = self.root_tgid(slot).unwrap_or(0);
-        self.sessions.set(slot, SessionSlot { epoch, root_tgid }, 0).context("switching the epoch")
     }
 
     /// Puts a running process into the session in `slot`; gives the number of its image.

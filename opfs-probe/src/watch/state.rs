@@ -151,7 +151,7 @@ impl State {
             listener: None,
         };
         self.facts.insert(session, facts);
-        self.enter(session, epoch)?;
+        self.enter(session, epoch, false)?;
         Ok(session)
     }
 
@@ -194,7 +194,7 @@ impl State {
         let strace = self.strace.as_mut().map(|strace| strace.begin(session, begin.clone(), at));
         let (window, epoch) = self.attribution.begin(session, begin, at)?;
         debug_assert!(strace.is_none_or(|same| same == Ok((window, epoch))), "both have the same windows");
-        let at = self.enter(session, epoch)?;
+        let at = self.enter(session, epoch, false)?;
         self.tell(session, window, PageEvent::Began);
         Ok(at)
     }
@@ -215,7 +215,7 @@ impl State {
             let _ = strace.end(session, client, client_id, calls, attrs.clone(), at);
         }
         let (window, epoch) = self.attribution.end(session, client, client_id, calls, attrs, at)?;
-        let at = self.enter(session, epoch)?;
+        let at = self.enter(session, epoch, false)?;
         self.tell(session, window, PageEvent::Ended);
         Ok((window, at))
     }
@@ -227,7 +227,7 @@ impl State {
             strace.abandon(client, at);
         }
         for (session, epoch) in self.attribution.abandon(client, at) {
-            self.enter(session, epoch)?;
+            self.enter(session, epoch, false)?;
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl State {
             strace.rotate(session, at);
         }
         let epoch = self.attribution.rotate(session, at);
-        self.enter(session, epoch).map(|_| ())
+        self.enter(session, epoch, true).map(|_| ())
     }
 
     /// A number for a client.
@@ -269,11 +269,11 @@ impl State {
     }
 
     /// Calls of the session that begin after this count in `epoch`.
-    fn enter(&mut self, session: SessionId, epoch: Epoch) -> Result<Moment> {
+    fn enter(&mut self, session: SessionId, epoch: Epoch, same_windows: bool) -> Result<Moment> {
         let Some(facts) = self.facts.get_mut(&session) else { return Ok(now()) };
         let previous = std::mem::replace(&mut facts.epoch, epoch);
         if let (Some(control), Some(slot)) = (&mut self.control, facts.slot) {
-            control.enter_epoch(slot, epoch)?;
+            control.enter_epoch(slot, epoch, same_windows)?;
             self.epochs.insert(epoch, KernelEpoch { ended: false });
         }
         let at = now();
