@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::build::add_up;
 use super::glob::Glob;
 use super::model::{Report, Session, Window};
 
@@ -55,11 +56,21 @@ impl Filter {
 
     /// The report with what is to be kept.
     ///
-    /// Completeness stays that of the whole report: what was lost can't be told apart by window. A
-    /// window whose parent is dropped gets the nearest one around it that is kept, if any.
+    /// Completeness becomes that of what is kept, as far as it can be told apart: what the kernel had
+    /// no room for, and what no probe sees, is the whole report's. A window whose parent is dropped gets
+    /// the nearest one around it that is kept, if any.
     #[must_use]
     pub fn apply(&self, mut report: Report) -> Report {
         report.sessions.retain_mut(|session| self.keep_session(session));
+        if self.windows.is_empty() {
+            let kept = report.sessions.iter().filter_map(|session| session.total.as_ref());
+            add_up(&mut report.completeness, kept);
+        } else {
+            // Children are in their parents' totals.
+            let windows = report.sessions.iter().flat_map(|session| &session.windows);
+            let kept = windows.filter(|window| window.parent.is_none());
+            add_up(&mut report.completeness, kept.filter_map(|window| window.total.as_ref()));
+        }
         report
     }
 
@@ -173,13 +184,31 @@ mod tests {
         false
     }
 
+    #[test]
+    fn what_others_lack_does_not_count() {
+        let mut report = sample::report();
+        let mut other = report.sessions[0].clone();
+        other.name = "other".to_owned();
+        report.sessions[0].total.as_mut().unwrap().in_flight = 0;
+        other.total.as_mut().unwrap().in_flight = 7;
+        report.sessions.push(other);
+        let name = report.sessions[0].name.clone();
+        assert_eq!(Filter::new().session("other").apply(report.clone()).completeness.in_flight_calls, 7);
+        assert_eq!(Filter::new().session(&name).apply(report).completeness.in_flight_calls, 0);
+    }
+
     proptest! {
         #[test]
         fn nothing_is_invented(names in prop::collection::vec("[*?a-z/\\[\\]]{0,6}", 0..3)) {
             let whole = sample::report();
             let filter = names.iter().fold(Filter::new(), |filter, name| filter.window(name));
             let narrowed = filter.apply(whole.clone());
-            prop_assert_eq!(&narrowed.completeness, &whole.completeness);
+            let lacks = |report: &Report| {
+                let it = &report.completeness;
+                [it.detail_lost, it.unresolved_calls, it.straddling_calls, it.in_flight_calls]
+            };
+            prop_assert!(lacks(&narrowed).iter().zip(lacks(&whole)).all(|(less, more)| *less <= more));
+            prop_assert_eq!(&narrowed.completeness.coverage_gaps, &whole.completeness.coverage_gaps);
             for session in &narrowed.sessions {
                 prop_assert_eq!(&session.total, &whole.sessions[0].total);
                 for window in &session.windows {

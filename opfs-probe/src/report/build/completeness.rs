@@ -20,21 +20,32 @@ pub struct Losses {
 
 /// Completeness of a report on `sessions`.
 pub fn completeness(sessions: &[Session], losses: &Losses) -> Completeness {
-    let totals = || sessions.iter().filter_map(|session| session.total.as_ref());
-    let sum = |field: fn(&Totals) -> u64| totals().map(field).sum();
-    let unresolved = || totals().flat_map(|total| &total.files).filter(|file| file.path.is_none());
-    Completeness {
+    let mut completeness = Completeness {
         // Where nothing was counted there is nothing exact either.
         exact_counts: !losses.inexact && sessions.iter().all(|session| session.total.is_some()),
         events_lost: losses.events_lost,
-        detail_lost: sum(|total| total.detail_lost),
-        // Calls whose file was never seen have an entry and no inode.
-        unresolved_paths: unresolved().map(|file| file.inodes.max(1)).sum(),
-        unresolved_calls: unresolved().map(|file| file.count).sum(),
+        detail_lost: 0,
+        unresolved_paths: 0,
+        unresolved_calls: 0,
         latencies_lost: losses.latencies_lost,
-        straddling_calls: sum(|total| total.straddling),
-        in_flight_calls: sum(|total| total.in_flight),
+        straddling_calls: 0,
+        in_flight_calls: 0,
         coverage_gaps: losses.coverage_gaps.clone(),
         warnings: losses.warnings.clone(),
-    }
+    };
+    add_up(&mut completeness, sessions.iter().filter_map(|session| session.total.as_ref()));
+    completeness
+}
+
+/// Takes what these totals show to be missing for all that is missing in the report.
+pub fn add_up<'a>(completeness: &mut Completeness, totals: impl Iterator<Item = &'a Totals>) {
+    let totals: Vec<&Totals> = totals.collect();
+    let sum = |field: fn(&Totals) -> u64| totals.iter().map(|totals| field(totals)).sum();
+    let unresolved = || totals.iter().flat_map(|totals| &totals.files).filter(|file| file.path.is_none());
+    completeness.detail_lost = sum(|totals| totals.detail_lost);
+    // Calls whose file was never seen have an entry and no inode.
+    completeness.unresolved_paths = unresolved().map(|file| file.inodes.max(1)).sum();
+    completeness.unresolved_calls = unresolved().map(|file| file.count).sum();
+    completeness.straddling_calls = sum(|totals| totals.straddling);
+    completeness.in_flight_calls = sum(|totals| totals.in_flight);
 }

@@ -18,7 +18,7 @@ use super::model::{self, Browser, ResolvedBy, Role, SessionKind};
 use crate::attribution::totals::Totals;
 use crate::attribution::window::{Moment, SessionId, Window, WindowId};
 
-pub use completeness::{Losses, completeness};
+pub use completeness::{Losses, add_up, completeness};
 pub use totals::totals;
 
 /// Knows what identities and image numbers stand for.
