@@ -59,10 +59,6 @@ pub fn agreement(ebpf: &Session, strace: &Session, ambiguous: &Ambiguous) -> Vec
     comparisons
 }
 
-fn name(window: &Window) -> String {
-    window.within.iter().chain([&window.name]).map(String::as_str).collect::<Vec<_>>().join(" › ")
-}
-
 fn compare(
     comparisons: &mut Vec<Comparison>,
     window: Option<&Window>,
@@ -80,7 +76,7 @@ fn compare(
     };
     for op in ops {
         comparisons.push(Comparison {
-            window: window.map(name),
+            window: window.map(Window::place),
             op: op.clone(),
             ebpf: calls(ebpf, op),
             strace: calls(strace, op),

@@ -62,6 +62,7 @@ impl Filter {
     #[must_use]
     pub fn apply(&self, mut report: Report) -> Report {
         report.sessions.retain_mut(|session| self.keep_session(session));
+        report.narrowed_to.extend(self.windows.iter().map(|glob| glob.pattern().to_owned()));
         if self.windows.is_empty() {
             let kept = report.sessions.iter().filter_map(|session| session.total.as_ref());
             add_up(&mut report.completeness, kept);

@@ -3,6 +3,7 @@
 /// A pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
+    pattern: String,
     parts: Vec<Part>,
 }
 
@@ -28,7 +29,12 @@ impl Glob {
                 other => Part::Literal(other),
             });
         }
-        Self { parts }
+        Self { pattern: pattern.to_owned(), parts }
+    }
+
+    /// The pattern as it was given.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
     }
 
     /// Whether all of `text` fits.

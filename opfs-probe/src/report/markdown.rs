@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::escape::{code, plain};
-use super::model::{Report, Session, TracerKind};
+use super::model::{Report, Session, Totals, TracerKind};
 use super::tables::{self, Table};
 
 /// The report as Markdown.
@@ -21,7 +21,7 @@ pub fn render(report: &Report) -> String {
     let _ = writeln!(text, "Counted by: {}  ", tracer(report.tracer.kind));
     let _ = writeln!(text, "Date: {}", report.generated_at);
     for session in &report.sessions {
-        render_session(&mut text, session);
+        render_session(&mut text, session, !report.narrowed_to.is_empty());
     }
     if !report.filesystems.is_empty() {
         let mut table = Table::new(["<dev", "<mount", "<type", "<device", "<write cache", "<note"]);
@@ -58,17 +58,26 @@ fn tracer(kind: TracerKind) -> &'static str {
     }
 }
 
-fn render_session(text: &mut String, session: &Session) {
+fn render_session(text: &mut String, session: &Session, narrowed: bool) {
     let _ = writeln!(text, "\n## {}\n\n{}", plain(&session.name), tables::headline(session, code));
-    if let Some(total) = session.total.as_ref().filter(|total| total.sync_calls > 0) {
-        section(text, "### By kind of call", &tables::ops(total), 0);
-        let (files, more) = tables::files(total, code);
-        section(text, "### Most-synced files", &files, more);
-        let (processes, more) = tables::processes(total, plain);
-        section(text, "### Processes", &processes, more);
+    if narrowed {
+        for window in tables::outermost(session) {
+            render_totals(text, window.total.as_ref(), &format!(" in {}", plain(&window.place())));
+        }
+    } else {
+        render_totals(text, session.total.as_ref(), "");
     }
     let (windows, more) = tables::windows(session, "&emsp;", plain);
     section(text, "### Windows", &windows, more);
+}
+
+fn render_totals(text: &mut String, total: Option<&Totals>, place: &str) {
+    let Some(total) = total.filter(|total| total.sync_calls > 0) else { return };
+    section(text, &format!("### By kind of call{place}"), &tables::ops(total), 0);
+    let (files, more) = tables::files(total, code);
+    section(text, &format!("### Most-synced files{place}"), &files, more);
+    let (processes, more) = tables::processes(total, plain);
+    section(text, &format!("### Processes{place}"), &processes, more);
 }
 
 fn section(text: &mut String, title: &str, table: &Table, more: usize) {

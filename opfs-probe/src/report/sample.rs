@@ -201,6 +201,7 @@ fn report_of(counted: bool) -> Report {
                 missed: None,
             }],
         },
+        narrowed_to: Vec::new(),
         filesystems: vec![Filesystem {
             dev: "254:1".into(),
             mount: "/srv".into(),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 
 use super::escape::one_line;
-use super::model::{Report, Session, TracerKind};
+use super::model::{Report, Session, Totals, TracerKind};
 use super::tables::{self, Table};
 
 /// Escape codes, or nothing.
@@ -28,7 +28,7 @@ pub fn render(report: &Report, colour: bool) -> String {
     let style = Style { colour };
     let mut text = String::new();
     for session in &report.sessions {
-        render_session(&mut text, session, &style);
+        render_session(&mut text, session, !report.narrowed_to.is_empty(), &style);
         text.push('\n');
     }
     if report.sessions.is_empty() {
@@ -44,18 +44,29 @@ pub fn render(report: &Report, colour: bool) -> String {
     text
 }
 
-fn render_session(text: &mut String, session: &Session, style: &Style) {
+fn render_session(text: &mut String, session: &Session, narrowed: bool, style: &Style) {
     // Writing to a string can't fail, here and below.
     let _ = writeln!(text, "{}", style.bold(&tables::headline(session, one_line)));
-    if let Some(total) = session.total.as_ref().filter(|total| total.sync_calls > 0) {
-        section(text, &tables::ops(total), 0, "");
-        let (files, more) = tables::files(total, one_line);
-        section(text, &files, more, "files");
-        let (processes, more) = tables::processes(total, one_line);
-        section(text, &processes, more, "processes");
+    if narrowed {
+        for window in tables::outermost(session) {
+            let name = one_line(&window.place());
+            let _ = writeln!(text, "\n{}", style.bold(&format!("in the window {name}:")));
+            render_totals(text, window.total.as_ref());
+        }
+    } else {
+        render_totals(text, session.total.as_ref());
     }
     let (windows, more) = tables::windows(session, "  ", one_line);
     section(text, &windows, more, "windows");
+}
+
+fn render_totals(text: &mut String, total: Option<&Totals>) {
+    let Some(total) = total.filter(|total| total.sync_calls > 0) else { return };
+    section(text, &tables::ops(total), 0, "");
+    let (files, more) = tables::files(total, one_line);
+    section(text, &files, more, "files");
+    let (processes, more) = tables::processes(total, one_line);
+    section(text, &processes, more, "processes");
 }
 
 fn section(text: &mut String, table: &Table, more: usize, what: &str) {

@@ -113,6 +113,7 @@ fn report() -> Report {
                 missed: None,
             }],
         },
+        narrowed_to: Vec::new(),
         filesystems: vec![Filesystem {
             dev: String::new(),
             mount: String::new(),

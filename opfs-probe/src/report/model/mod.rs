@@ -31,6 +31,9 @@ pub struct Report {
     /// The file systems that synced files lie on.
     #[serde(default)]
     pub filesystems: Vec<Filesystem>,
+    /// The patterns of the windows that were asked for; empty for a report on everything.
+    #[serde(default)]
+    pub narrowed_to: Vec<String>,
     /// The sessions.
     pub sessions: Vec<Session>,
     /// What this report may lack.
@@ -228,6 +231,13 @@ pub struct Window {
     pub own: Option<Totals>,
     /// In this window, its children included; null if nothing was counted.
     pub total: Option<Totals>,
+}
+
+impl Window {
+    /// Its name, after those of the windows around it: `small-append › run 1 › loop`.
+    pub fn place(&self) -> String {
+        self.within.iter().chain([&self.name]).map(String::as_str).collect::<Vec<_>>().join(" › ")
+    }
 }
 
 /// What a report may lack.
