@@ -9,6 +9,7 @@ mod bench_browsers;
 mod command;
 mod setup;
 mod test;
+mod test_kernels;
 mod workspace;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Set up, then compare the benchmark's timings under no tracer, eBPF and strace.
     BenchBrowsers(bench_browsers::Arguments),
+    /// Run the kernel tests on other kernels, in qemu, and hold the verifier's work to its budget.
+    TestKernels(test_kernels::Arguments),
     /// Run a command in a fresh Debian that has nothing but the Rust toolchain (root only).
     TestBare(bare::Arguments),
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::BenchBrowsers(arguments) => bench_browsers::run(&arguments),
+        Task::TestKernels(arguments) => test_kernels::run(&arguments),
         Task::TestBare(arguments) => bare::run(&arguments),
     };
     match result {

@@ -13,7 +13,7 @@ use crate::bench::browser::{self, Browser};
 use crate::bench::user::BrowserUser;
 use crate::bench::wrapper::Packaging;
 use crate::kernel::checks::{Answer, Checks};
-use crate::kernel::load::{Probe, try_probes, vital_missing};
+use crate::kernel::load::{Probe, Program, Trial, try_probes, vital_missing};
 use crate::kernel::privileges::{in_user_namespace, privileges};
 use crate::report::model::Host;
 use crate::strace::command::Strace;
@@ -62,6 +62,8 @@ struct Findings {
     kernel: Vec<Finding>,
     hooks: Vec<Finding>,
     probes: Vec<Finding>,
+    /// What the kernel's verifier took, and how long a look it had at it.
+    programs: Vec<Program>,
     /// Why no probe could be tried.
     probes_problem: Option<String>,
     browsers: Vec<FoundBrowser>,
@@ -91,9 +93,9 @@ struct FoundBrowser {
 impl Findings {
     fn collect() -> Self {
         let checks = Checks::run();
-        let (probes, probes_problem) = match try_probes() {
-            Ok(probes) => (probes, None),
-            Err(error) => (Vec::new(), Some(format!("{error:#}"))),
+        let (Trial { probes, programs }, probes_problem) = match try_probes() {
+            Ok(trial) => (trial, None),
+            Err(error) => (Trial { probes: Vec::new(), programs: Vec::new() }, Some(format!("{error:#}"))),
         };
         let usable = probes_problem.is_none() && vital_missing(&probes).is_none();
         let mut findings = Self {
@@ -120,6 +122,7 @@ impl Findings {
                 Finding::answer("LSM", &checks.lsm),
             ],
             probes: probes.iter().map(Finding::probe).collect(),
+            programs,
             probes_problem,
             browsers: browsers(),
             strace: strace(),

@@ -9,6 +9,7 @@ use aya::{Ebpf, EbpfLoader};
 use nix::libc;
 use opfs_probe_common::config::Config;
 use opfs_probe_common::epoch::EXCLUDED_SLOT;
+use serde::Serialize;
 
 use super::btf::Btf;
 use super::collector::Collector;
@@ -67,6 +68,23 @@ pub struct Probe {
     pub reason: Option<String>,
 }
 
+/// What a moment's trial found.
+pub struct Trial {
+    /// Every planned probe.
+    pub probes: Vec<Probe>,
+    /// Every program that the kernel took, by name.
+    pub programs: Vec<Program>,
+}
+
+/// A program that the kernel took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Program {
+    /// Its name in the object.
+    pub name: String,
+    /// How many instructions the verifier looked at; kernels before 5.16 don't say.
+    pub verified_instructions: Option<u32>,
+}
+
 impl Loaded {
     /// Loads and attaches. Fails if not even the sync calls can be seen.
     pub fn new() -> Result<Self> {
@@ -82,7 +100,7 @@ impl Loaded {
 
 /// Attaches everything for a moment, and says what became of each probe. Fails where nothing can be
 /// attached, or what is attached does not run. By a process that ends soon after this call.
-pub fn try_probes() -> Result<Vec<Probe>> {
+pub fn try_probes() -> Result<Trial> {
     privileges::require()?;
     with_tracefs(|| {
         let mut staged = stage(&[])?;
@@ -91,9 +109,19 @@ pub fn try_probes() -> Result<Vec<Probe>> {
         } else {
             Ok(())
         };
+        let programs = taken(&staged.programs);
         Attached { _programs: staged.programs, _describing: staged.describing }.detach_in_background();
-        runs.map(|()| staged.probes)
+        runs.map(|()| Trial { probes: staged.probes, programs })
     })
+}
+
+fn taken(programs: &Ebpf) -> Vec<Program> {
+    let taken = programs.programs().filter_map(|(name, program)| {
+        // Only a loaded program has any.
+        let info = program.info().ok()?;
+        Some(Program { name: name.to_owned(), verified_instructions: info.verified_instruction_count() })
+    });
+    taken.collect()
 }
 
 /// The vital probe that is not attached, if there is one: without it there is nothing to report.

@@ -123,7 +123,8 @@ pub fn nightly_arguments() -> [&'static str; 7] {
     ["toolchain", "install", "nightly", "--profile", "minimal", "--component", "rust-src"]
 }
 
-fn install(root: Root, packages: &[&str]) -> Result<()> {
+/// Installs packages.
+pub fn install(root: Root, packages: &[&str]) -> Result<()> {
     if packages.is_empty() {
         return Ok(());
     }

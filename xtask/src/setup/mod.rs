@@ -12,7 +12,7 @@ use std::io::{IsTerminal, Write, stdin, stdout};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::Root;
+use crate::command::{self, Root, which};
 use crate::workspace::Workspace;
 use needs::Needs;
 use system::System;
@@ -74,6 +74,33 @@ fn set_up(workspace: &Workspace, needs: &Needs, yes: bool, dry_run: bool) -> Res
     needs.enough_to_build()?;
     println!("Now there:\n{needs}");
     Ok(())
+}
+
+/// Installs programs that only some tasks need, each given with Debian's package of it.
+pub fn tools(tools: &[(&str, &str)], yes: bool) -> Result<()> {
+    let missing = || tools.iter().filter(|(program, _)| which(program).is_none());
+    let packages: Vec<&str> = missing().map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let programs = missing().map(|(program, _)| *program).collect::<Vec<_>>().join(", ");
+    let words = packages.join(" ");
+    let root = Root::find();
+    if !System::find().has_apt || root == Root::No {
+        bail!(
+            "{programs} missing, and neither root with apt nor sudo is here; install them (Debian: {words})"
+        );
+    }
+    println!("To install it:\n  - apt-get update, apt-get install {words}");
+    if !yes && !agreed()? {
+        bail!("{programs} missing; nothing was installed");
+    }
+    command::run(root.command("apt-get")?.arg("update"))?;
+    apt::install(root, &packages)?;
+    match missing().next() {
+        Some((program, package)) => bail!("{program} is missing, although {package} was installed"),
+        None => Ok(()),
+    }
 }
 
 /// Asks, where somebody can answer.

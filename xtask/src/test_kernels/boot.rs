@@ -1,0 +1,175 @@
+//! Boots a kernel and waits for what its tests say.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::budget::Counts;
+use super::disk;
+use super::packages::Kernel;
+use crate::command;
+
+/// A kernel with its disk.
+pub struct Guest {
+    /// What `uname -r` says under it.
+    pub release: String,
+    kernel: PathBuf,
+    disk: PathBuf,
+    /// Everything that it printed.
+    pub console: PathBuf,
+}
+
+/// What came of a guest.
+pub struct Ran {
+    took: Duration,
+    /// Seconds from power-on until its first process had mounted everything.
+    booted: Option<f64>,
+    /// The tests' own summary.
+    summary: String,
+    /// What its tests could not test.
+    skipped: Vec<String>,
+    failure: Option<String>,
+    /// What each kernel program cost its verifier.
+    pub counts: Option<Counts>,
+}
+
+/// How much of the console is shown after a failure.
+const SHOWN_LINES: usize = 60;
+
+impl Guest {
+    /// Makes its disk.
+    pub fn new(folder: &Path, kernel: &Kernel) -> Result<Self> {
+        let release = kernel.release.clone();
+        let disk = folder.join(format!("{release}.img"));
+        disk::make_image(folder, &disk)?;
+        let console = folder.join(format!("{release}.log"));
+        Ok(Self { release, kernel: kernel.image(), disk, console })
+    }
+
+    /// Boots it and runs the tests to their end.
+    pub fn run(&self, accel: &str, timeout: Duration) -> Ran {
+        eprintln!("booting {}; its console: {}", self.release, self.console.display());
+        let started = Instant::now();
+        let ended = self.boot(accel, timeout);
+        let took = started.elapsed();
+        let text = |path: &str| {
+            disk::read(&self.disk, path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let console = fs::read(&self.console).unwrap_or_default();
+        let console = String::from_utf8_lossy(&console);
+        let status = text("/results/status");
+        let counts = disk::read(&self.disk, "/results/doctor.json");
+        let counts = counts.and_then(|json| Counts::parse(&self.release, &json));
+        let failure = match (ended, status.as_deref().map(str::trim), &counts) {
+            (Err(error), ..) => Some(format!("{error:#}")),
+            (Ok(()), Err(error), _) => Some(format!("it ended before its tests: {error:#}")),
+            (Ok(()), Ok("0"), Err(error)) => Some(format!("{error:#}")),
+            (Ok(()), Ok("0"), Ok(_)) => None,
+            (Ok(()), Ok(status), _) => Some(format!("tests failed with status {status}")),
+        };
+        Ran {
+            took,
+            booted: text("/results/booted").ok().and_then(|seconds| seconds.trim().parse().ok()),
+            summary: last_of(&console, "test result: ").unwrap_or_default(),
+            skipped: console
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("SKIPPED: "))
+                .map(str::to_owned)
+                .collect(),
+            failure,
+            counts: counts.ok(),
+        }
+    }
+
+    fn boot(&self, accel: &str, timeout: Duration) -> Result<()> {
+        let console = File::create(&self.console)
+            .with_context(|| format!("{} can't be written", self.console.display()))?;
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args([
+            "-accel",
+            accel,
+            "-smp",
+            "2",
+            "-m",
+            "2G",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-nic",
+            "none",
+        ]);
+        qemu.args(["-serial", "stdio", "-monitor", "none"]);
+        // The disk is thrown away: what its cache says it has written need not be on ours.
+        let drive = format!("file={},if=none,id=disk,format=raw,cache=unsafe", self.disk.display());
+        qemu.args(["-drive", &drive, "-device", "nvme,drive=disk,serial=disk"]);
+        qemu.arg("-kernel").arg(&self.kernel);
+        qemu.args(["-append", "console=ttyS0 root=/dev/nvme0n1 rw init=/init panic=-1 loglevel=4"]);
+        let mut child = qemu
+            .stdin(Stdio::null())
+            .stderr(console.try_clone()?)
+            .stdout(console)
+            .spawn()
+            .context("qemu-system-x86_64 did not start")?;
+        let Some(status) = wait(&mut child, timeout)? else {
+            // It may just have ended by itself.
+            let _ = child.kill();
+            child.wait()?;
+            bail!("it took longer than {} s", timeout.as_secs());
+        };
+        if !status.success() {
+            bail!("`{}` failed: {status}", command::show(&qemu));
+        }
+        Ok(())
+    }
+}
+
+impl Ran {
+    /// Its line in the table.
+    pub fn line(&self, guest: &Guest) -> String {
+        let booted = self.booted.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}"));
+        let verdict = if self.failure.is_some() { "FAILED" } else { "passed" };
+        let mut line = format!(
+            "{:<28} {booted:>9} {:>9.1}  {verdict}  {}",
+            guest.release,
+            self.took.as_secs_f64(),
+            self.summary
+        );
+        for skipped in &self.skipped {
+            line.push_str(&format!("\n{:<28} SKIPPED: {skipped}", ""));
+        }
+        line
+    }
+
+    /// Why it failed, with the end of its console on stderr.
+    pub fn failure(&self, guest: &Guest) -> Option<String> {
+        let failure = self.failure.as_ref()?;
+        let console = fs::read(&guest.console).unwrap_or_default();
+        let console = String::from_utf8_lossy(&console);
+        let lines: Vec<&str> = console.lines().collect();
+        eprintln!("\n-- the end of {}:", guest.console.display());
+        for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+            eprintln!("{line}");
+        }
+        Some(format!("{}: {failure}; see {}", guest.release, guest.console.display()))
+    }
+}
+
+/// Waits for a process to end, at most so long.
+fn wait(child: &mut Child, timeout: Duration) -> Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    while started.elapsed() < timeout {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(None)
+}
+
+fn last_of(text: &str, prefix: &str) -> Option<String> {
+    text.lines().rev().find_map(|line| line.trim().strip_prefix(prefix)).map(str::to_owned)
+}
