@@ -159,13 +159,13 @@ fn process_record(scratch: &mut Scratch, tgid: u32, slot: u32, process: u32) -> 
 fn namespace_pid(leader: Typed) -> Option<u32> {
     let pid: u64 = leader.load(offset!(task_thread_pid));
     let level: u32 = read(pid + u64::from(offset!(pid_level)))?;
-    let number =
-        u64::from(offset!(pid_numbers)) + u64::from(level & MAX_PID_LEVEL) * u64::from(offset!(upid_size));
-    read(pid + number + u64::from(offset!(upid_nr)))
+    let last = bounded(u64::from(level) * u64::from(offset!(upid_size)), MAX_NUMBERS_BYTES);
+    read(pid + u64::from(offset!(pid_numbers)) + last + u64::from(offset!(upid_nr)))
 }
 
-/// `MAX_PID_NS_LEVEL` of include/linux/pid_namespace.h is 32; a mask lets the verifier see a bound.
-const MAX_PID_LEVEL: u32 = 63;
+/// Above what `MAX_PID_NS_LEVEL` of include/linux/pid_namespace.h, 32, comes to. Linux 6.1's verifier
+/// forgets what it knew of a factor once it is multiplied, so the product is what needs a bound.
+const MAX_NUMBERS_BYTES: u64 = 4_096;
 
 /// Puts a record and the `length` bytes of the scratch space's `path` into the ring buffer; says
 /// whether there was room.
