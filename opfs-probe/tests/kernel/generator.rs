@@ -14,8 +14,12 @@ use crate::compare::{How, differences};
 use crate::run::{Ran, Run};
 use crate::truth::Truth;
 
-/// How often the plain run is repeated: what goes wrong by chance alone goes wrong here.
-const ROUNDS: usize = 3;
+/// How often the plain run is repeated: what goes wrong by chance alone goes wrong here. `ROUNDS` says
+/// otherwise where each takes long, as in emulation.
+fn rounds() -> usize {
+    const DEFAULT: usize = 3;
+    std::env::var("ROUNDS").map_or(DEFAULT, |rounds| rounds.parse().expect("ROUNDS is a number"))
+}
 
 /// What strace can't count, in the generator's cases: calls that a filter answers or a kill cuts off; a
 /// call after an exec that a later thread made, which it mistakes for the end of another; and it does
@@ -62,7 +66,7 @@ fn on_disk(run: &Run) -> PathBuf {
 
 #[test]
 fn a_plain_run_equals_the_truth() {
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         let plain = Run::new(&[]);
         let (truth, ran) = run(&plain, &sync_generator(), &on_disk(&plain), &[]);
         assert_equal(&truth, &ran.report, How::PLAIN);

@@ -21,7 +21,7 @@ cut -d ' ' -f 1 /proc/uptime >/results/booted
 . /results/programs
 "$PROBE" doctor --json >/results/doctor.json
 "$PROBE" doctor
-SYNC_GENERATOR=$GENERATOR "$TESTS" --test-threads=1 --nocapture $ONLY
+ROUNDS=1 SYNC_GENERATOR=$GENERATOR "$TESTS" --test-threads=1 --nocapture $ONLY
 echo $? >/results/status
 cut -d ' ' -f 1 /proc/uptime >/results/ended
 
