@@ -3,6 +3,9 @@
 //! The format is documented in the kernel's Documentation/bpf/btf.rst. Only what is needed to find a
 //! member is read; rustc emits no relocations that would let the loader do this.
 
+#[cfg(test)]
+pub mod cut;
+
 use std::ops::Range;
 
 /// A parsed BTF blob. Drop it once the offsets are known: it is several megabytes.
@@ -11,6 +14,16 @@ pub struct Btf {
     strings: Range<usize>,
     /// Start of each type's record; index 0 is type id 1.
     types: Vec<u32>,
+}
+
+/// How structures are laid out.
+pub trait Layout {
+    /// The byte offset of a member path such as `f_path.dentry` in a structure. Anonymous structures
+    /// and unions on the way are looked into.
+    fn offset(&self, structure: &str, path: &str) -> Result<u32, BtfError>;
+
+    /// The size of a structure in bytes.
+    fn size(&self, structure: &str) -> Result<u32, BtfError>;
 }
 
 /// Why an offset could not be found.
@@ -85,28 +98,6 @@ impl Btf {
         Ok(Self { data, strings, types })
     }
 
-    /// The byte offset of a member path such as `f_path.dentry` in a structure. Anonymous structures
-    /// and unions on the way are looked into.
-    pub fn offset(&self, structure: &str, path: &str) -> Result<u32, BtfError> {
-        let missing = || BtfError::NotFound(format!("{structure}.{path}"));
-        self.structures(structure)
-            .find_map(|record| {
-                path.split('.').try_fold((0, Some(record)), |(bits, record), name| {
-                    let (member_bits, type_id) = self.member(record?, name, 0)?;
-                    Some((bits + member_bits, self.structure_behind(type_id)))
-                })
-            })
-            .map(|(bits, _)| bits / 8)
-            .ok_or_else(missing)
-    }
-
-    /// The size of a structure in bytes.
-    pub fn size(&self, structure: &str) -> Result<u32, BtfError> {
-        self.structures(structure)
-            .find_map(|record| read_u32(&self.data, record + 8))
-            .ok_or_else(|| BtfError::NotFound(structure.to_owned()))
-    }
-
     /// The id of a type or function.
     pub fn type_id(&self, wanted: Kind, name: &str) -> Result<u32, BtfError> {
         let found = self.types.iter().map(|at| *at as usize).position(|at| {
@@ -169,6 +160,27 @@ impl Btf {
         strings.get(offset as usize..).is_some_and(|rest| {
             rest.strip_prefix(expected.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
         })
+    }
+}
+
+impl Layout for Btf {
+    fn offset(&self, structure: &str, path: &str) -> Result<u32, BtfError> {
+        let missing = || BtfError::NotFound(format!("{structure}.{path}"));
+        self.structures(structure)
+            .find_map(|record| {
+                path.split('.').try_fold((0, Some(record)), |(bits, record), name| {
+                    let (member_bits, type_id) = self.member(record?, name, 0)?;
+                    Some((bits + member_bits, self.structure_behind(type_id)))
+                })
+            })
+            .map(|(bits, _)| bits / 8)
+            .ok_or_else(missing)
+    }
+
+    fn size(&self, structure: &str) -> Result<u32, BtfError> {
+        self.structures(structure)
+            .find_map(|record| read_u32(&self.data, record + 8))
+            .ok_or_else(|| BtfError::NotFound(structure.to_owned()))
     }
 }
 

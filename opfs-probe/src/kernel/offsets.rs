@@ -2,11 +2,11 @@
 
 use opfs_probe_common::offsets::Offsets;
 
-use super::btf::{Btf, BtfError};
+use super::btf::{BtfError, Layout};
 
 /// Looks every offset up. Registers are those of the architecture this program was built for.
-pub fn find(btf: &Btf) -> Result<Offsets, BtfError> {
-    let at = |structure: &str, path: &str| btf.offset(structure, path);
+pub fn find(layout: &impl Layout) -> Result<Offsets, BtfError> {
+    let at = |structure: &str, path: &str| layout.offset(structure, path);
     let register = |index: usize| at("pt_regs", ARGUMENT_REGISTERS[index]);
     Ok(Offsets {
         task_files: at("task_struct", "files")?,
@@ -24,7 +24,7 @@ pub fn find(btf: &Btf) -> Result<Offsets, BtfError> {
         signal_live: at("signal_struct", "live.counter")?,
         pid_level: at("pid", "level")?,
         pid_numbers: at("pid", "numbers")?,
-        upid_size: btf.size("upid")?,
+        upid_size: layout.size("upid")?,
         upid_nr: at("upid", "nr")?,
         mm_exe_file: at("mm_struct", "exe_file")?,
         mm_task_size: at("mm_struct", "task_size")?,
@@ -63,3 +63,64 @@ pub fn find(btf: &Btf) -> Result<Offsets, BtfError> {
 /// when it returns.
 #[cfg(target_arch = "x86_64")]
 const ARGUMENT_REGISTERS: [&str; 3] = ["di", "si", "dx"];
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::path::PathBuf;
+    use std::{env, fs};
+
+    use super::super::btf::{Btf, cut};
+    use super::*;
+
+    /// What these kernels say, cut to what was asked: `cargo xtask test-kernels --update-fixtures`, run
+    /// under 6.18 for the last. The numbers are right if the verifier took them there.
+    #[test]
+    fn each_kernel_has_its_own_offsets() {
+        let fixtures: [(&str, &[u8]); 3] = [
+            ("6.1", include_bytes!("fixtures/6.1.btf")),
+            ("6.12", include_bytes!("fixtures/6.12.btf")),
+            ("6.18", include_bytes!("fixtures/6.18.btf")),
+        ];
+        for (series, fixture) in fixtures {
+            let found = find(&Btf::parse(fixture.to_vec()).expect("the fixture is BTF"));
+            insta::assert_debug_snapshot!(series, found.expect("the fixture was cut for these offsets"));
+        }
+    }
+
+    /// Notes what is asked of a layout.
+    struct Noting<'a> {
+        btf: &'a Btf,
+        asked: RefCell<Vec<(String, String)>>,
+    }
+
+    impl Noting<'_> {
+        fn note(&self, structure: &str, path: &str) {
+            self.asked.borrow_mut().push((structure.to_owned(), path.to_owned()));
+        }
+    }
+
+    impl Layout for Noting<'_> {
+        fn offset(&self, structure: &str, path: &str) -> Result<u32, BtfError> {
+            self.note(structure, path);
+            self.btf.offset(structure, path)
+        }
+
+        fn size(&self, structure: &str) -> Result<u32, BtfError> {
+            self.note(structure, "");
+            self.btf.size(structure)
+        }
+    }
+
+    #[test]
+    #[ignore = "makes a fixture FIXTURE of a kernel's whole BTF: `cargo xtask test-kernels --update-fixtures`"]
+    fn cut_fixture() {
+        let path = |name| env::var_os(name).map(PathBuf::from).expect(name);
+        let whole = Btf::parse(fs::read(path("BTF")).expect("BTF is a file")).expect("BTF is BTF");
+        let noting = Noting { btf: &whole, asked: RefCell::default() };
+        let found = find(&noting).expect("this kernel has all that is asked");
+        let fixture = cut::cut(&whole, &noting.asked.into_inner());
+        assert_eq!(find(&Btf::parse(fixture.clone()).expect("what was cut is BTF")), Ok(found));
+        fs::write(path("FIXTURE"), fixture).expect("FIXTURE can be written");
+    }
+}

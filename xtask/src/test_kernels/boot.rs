@@ -85,6 +85,14 @@ impl Guest {
         }
     }
 
+    /// Its whole BTF, as a file, once it ran.
+    pub fn btf(&self) -> Result<PathBuf> {
+        let file = self.disk.with_extension("btf");
+        let btf = disk::read(&self.disk, "/results/btf")?;
+        fs::write(&file, btf).with_context(|| format!("{} can't be written", file.display()))?;
+        Ok(file)
+    }
+
     fn boot(&self, accel: &str, timeout: Duration) -> Result<()> {
         let console = File::create(&self.console)
             .with_context(|| format!("{} can't be written", self.console.display()))?;

@@ -10,13 +10,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::programs::Programs;
+use super::{series, this_release};
 use crate::command::Root;
 use crate::workspace::Workspace;
 
 /// The instructions verified under one kernel, by program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// The kernel's first two numbers: patches of a series seldom change the verifier.
+    /// Of kernels, as [`series`] has it.
     series: String,
     programs: BTreeMap<String, u64>,
 }
@@ -46,13 +47,7 @@ pub fn of_this_kernel(programs: &Programs) -> Result<Option<Counts>> {
     let mut doctor = root.command(&programs.probe.to_string_lossy())?;
     let output = doctor.args(["doctor", "--json"]).stderr(Stdio::inherit()).output();
     let output = output.context("opfs-probe did not start")?;
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    Counts::parse(release.trim(), &output.stdout).map(Some)
-}
-
-/// `6.1` of `6.1.0-57-cloud-amd64`.
-fn series(release: &str) -> String {
-    release.split(['.', '-']).take(2).collect::<Vec<_>>().join(".")
+    Counts::parse(&this_release()?, &output.stdout).map(Some)
 }
 
 /// How many instructions may be verified: by program, then by series of kernels.

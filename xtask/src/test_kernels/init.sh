@@ -17,6 +17,8 @@ for module in loop overlay xfs btrfs; do
 done
 cut -d ' ' -f 1 /proc/uptime >/results/booted
 
+cp /sys/kernel/btf/vmlinux /results/btf
+
 # The paths of the programs, and which tests to run.
 . /results/programs
 "$PROBE" doctor --json >/results/doctor.json

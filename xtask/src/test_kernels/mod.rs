@@ -6,10 +6,12 @@
 mod boot;
 mod budget;
 mod disk;
+mod fixtures;
 mod packages;
 mod programs;
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -43,6 +45,23 @@ pub struct Arguments {
     /// Write the verifier's budget anew from what these kernels and this one say.
     #[arg(long)]
     update_budget: bool,
+    /// Cut the offset tests' fixtures anew from the types of these kernels and of this one.
+    #[arg(long)]
+    update_fixtures: bool,
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self {
+            yes: false,
+            only: None,
+            test: None,
+            timeout: TIMEOUT,
+            accel: ACCEL.to_owned(),
+            update_budget: false,
+            update_fixtures: false,
+        }
+    }
 }
 
 const TIMEOUT: u64 = 600;
@@ -92,7 +111,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let guests = kernels.iter().map(|kernel| Guest::new(&folder, kernel));
     let guests = guests.collect::<Result<Vec<_>>>()?;
     let here = budget::of_this_kernel(&programs)?;
-
     let ran = boot_all(&guests, arguments);
     let mut counts: Vec<Counts> = Vec::new();
     println!("\n{:<28} {:>9} {:>9}  result", "kernel", "boot s", "all s");
@@ -101,6 +119,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         counts.extend(ran.counts.clone());
     }
     counts.extend(here);
+    if arguments.update_fixtures {
+        update_fixtures(&workspace, &guests)?;
+    }
     let bad: Vec<String> = ran.iter().zip(&guests).filter_map(|(ran, guest)| ran.failure(guest)).collect();
     let over = Budget::check(&workspace, &counts, arguments.update_budget)?;
     if !bad.is_empty() || !over.is_empty() {
@@ -109,7 +130,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// One after the other where there are few processors: a kernel in emulation fills two.
+fn update_fixtures(workspace: &Workspace, guests: &[Guest]) -> Result<()> {
+    for guest in guests {
+        fixtures::cut(workspace, &guest.release, &guest.btf()?)?;
+    }
+    fixtures::cut(workspace, &this_release()?, Path::new("/sys/kernel/btf/vmlinux"))?;
+    fixtures::accept(workspace)
+}
+
+/// `uname -r`
+fn this_release() -> Result<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").context("this kernel's release")?;
+    Ok(release.trim().to_owned())
+}
+
+/// `6.1` of `6.1.0-57-cloud-amd64`: patches of a series seldom change types or the verifier.
+fn series(release: &str) -> String {
+    release.split(['.', '-']).take(2).collect::<Vec<_>>().join(".")
+}
+
+/// All at once: one kernel in emulation does not fill two processors.
 fn boot_all(guests: &[Guest], arguments: &Arguments) -> Vec<Ran> {
     let timeout = Duration::from_secs(arguments.timeout);
     thread::scope(|scope| {
