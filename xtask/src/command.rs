@@ -98,10 +98,16 @@ fn sudo_needs_no_password() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The executable of this name in PATH.
+/// A program that may lie where an ordinary user's PATH does not lead.
+pub fn tool(name: &str) -> Command {
+    Command::new(which(name).unwrap_or_else(|| name.into()))
+}
+
+/// The executable of this name in PATH, or else among those for administrators.
 pub fn which(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder: PathBuf| folder.join(name)).find(|file| {
         fs::metadata(file).is_ok_and(|entry| entry.is_file() && entry.permissions().mode() & 0o111 != 0)
     })
 }

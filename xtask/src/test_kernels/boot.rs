@@ -1,5 +1,7 @@
 //! Boots a kernel and waits for what its tests say.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -31,7 +33,7 @@ pub struct Ran {
     /// The tests' own summary.
     summary: String,
     /// What its tests could not test.
-    skipped: Vec<String>,
+    skipped: BTreeSet<String>,
     failure: Option<String>,
     /// What each kernel program cost its verifier.
     pub counts: Option<Counts>,
@@ -75,11 +77,7 @@ impl Guest {
             took,
             booted: text("/results/booted").ok().and_then(|seconds| seconds.trim().parse().ok()),
             summary: last_of(&console, "test result: ").unwrap_or_default(),
-            skipped: console
-                .lines()
-                .filter_map(|line| line.trim().strip_prefix("SKIPPED: "))
-                .map(str::to_owned)
-                .collect(),
+            skipped: skipped(&console),
             failure,
             counts: counts.ok(),
         }
@@ -147,7 +145,8 @@ impl Ran {
             self.summary
         );
         for skipped in &self.skipped {
-            line.push_str(&format!("\n{:<28} SKIPPED: {skipped}", ""));
+            // Writing to a string can't fail.
+            let _ = write!(line, "\n{:<28} SKIPPED: {skipped}", "");
         }
         line
     }
@@ -178,6 +177,25 @@ fn wait(child: &mut Child, timeout: Duration) -> Result<Option<ExitStatus>> {
     Ok(None)
 }
 
+/// What the tests said they could not test. The first of a test is on the test's own line.
+fn skipped(console: &str) -> BTreeSet<String> {
+    console.lines().filter_map(|line| Some(line.trim().split_once("SKIPPED: ")?.1.to_owned())).collect()
+}
+
 fn last_of(text: &str, prefix: &str) -> Option<String> {
     text.lines().rev().find_map(|line| line.trim().strip_prefix(prefix)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_console_says_is_found() {
+        let console = "test a ... SKIPPED: one\r\nSKIPPED: two\r\nSKIPPED: one\r\nok\r\n\
+            test result: ok. 1 passed\r\n[ 9.1] reboot: Power down\r\n";
+        assert_eq!(skipped(console), ["one".to_owned(), "two".to_owned()].into());
+        assert_eq!(last_of(console, "test result: ").as_deref(), Some("ok. 1 passed"));
+        assert_eq!(last_of(console, "absent"), None);
+    }
 }

@@ -175,11 +175,15 @@ fn columns<'a>(
 ) -> String {
     let mut text = format!("{:<24}", "program");
     // Writing to a string can't fail, here and below.
-    all_series.iter().for_each(|series| _ = write!(text, " {series:>16}"));
+    for series in all_series {
+        let _ = write!(text, " {series:>16}");
+    }
     text.push('\n');
     for program in programs {
         let _ = write!(text, "{program:<24}");
-        all_series.iter().for_each(|series| _ = write!(text, " {:>16}", cell(program, series)));
+        for series in all_series {
+            let _ = write!(text, " {:>16}", cell(program, series));
+        }
         text.push('\n');
     }
     text

@@ -75,7 +75,7 @@ pub fn make_image(folder: &Path, image: &Path) -> Result<()> {
     let _ = fs::remove_file(image);
     let file = fs::File::create(image).with_context(|| format!("{} can't be made", image.display()))?;
     file.set_len(BYTES)?;
-    let mut make = Command::new("mke2fs");
+    let mut make = command::tool("mke2fs");
     // root's, whoever we are: only then may the guest's users do what they may on a real system.
     make.args(["-q", "-t", "ext4", "-E", "root_owner=0:0", "-d"]).arg(root(folder)).arg(image);
     command::run(&mut make)
@@ -83,7 +83,7 @@ pub fn make_image(folder: &Path, image: &Path) -> Result<()> {
 
 /// Reads a file of an image that no guest is using.
 pub fn read(image: &Path, path: &str) -> Result<Vec<u8>> {
-    let mut dump = Command::new("debugfs");
+    let mut dump = command::tool("debugfs");
     let output = dump.args(["-R", &format!("cat {path}")]).arg(image).output();
     let output = output.context("debugfs did not start")?;
     // It prints its version, and any error, to stderr, and always succeeds.

@@ -1,6 +1,6 @@
 //! The kernel tests on other kernels: Debian's cloud kernels, booted in qemu.
 //!
-//! They have NVMe and ext4 built in, so each boots straight from a disk image that holds our programs
+//! They have `NVMe` and ext4 built in, so each boots straight from a disk image that holds our programs
 //! and the few they call; no initial RAM disk, no modules before the disk.
 
 mod boot;

@@ -60,7 +60,7 @@ impl Kernel {
             fs::read_dir(&partial)?.next().with_context(|| format!("{package} did not arrive"))??;
         let mut unpack = Command::new("dpkg");
         command::run(unpack.arg("-x").arg(archive.path()).arg(partial.join("root")))?;
-        let mut depmod = Command::new("depmod");
+        let mut depmod = command::tool("depmod");
         command::run(depmod.arg("--basedir").arg(partial.join("root")).arg(&self.release))?;
         remove(&self.root)?;
         fs::rename(partial.join("root"), &self.root)
