@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::run::{TracerName, tracers};
+use super::signals::hang_up_is_ignored;
 use super::strace::{self, Straced};
 use crate::attribution::window::SessionId;
 use crate::bench::browser::{self, Browser};
@@ -226,7 +227,8 @@ impl Bench {
         let interrupted = Arc::new(AtomicBool::new(false));
         {
             let _inside = runtime.enter();
-            for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+            let hang_up = (!hang_up_is_ignored()).then(SignalKind::hangup);
+            for kind in [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hang_up) {
                 let (mut stream, interrupted) = (signal(kind)?, Arc::clone(&interrupted));
                 runtime.spawn(async move {
                     while stream.recv().await.is_some() {

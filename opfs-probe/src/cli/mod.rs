@@ -69,10 +69,15 @@ pub fn main() -> ExitCode {
     match dispatch(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            complain(&error);
             ExitCode::from(failed)
         }
     }
+}
+
+/// Says what failed.
+fn complain(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
 }
 
 fn dispatch(command: Command) -> Result<ExitCode> {

@@ -120,28 +120,39 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let child = match watcher.spawn(session, &mut command) {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("error: {}: {error}", Path::new(program).display());
+            let what = Path::new(program).display();
+            let advice = "check the file, and the interpreter or loader that it names";
+            eprintln!("error: {what} can't be started: {error}; {advice}");
             return Ok(ExitCode::from(not_started(&error)));
         }
     };
     let status = wait(child, &forwarding)?;
     let end =
         End { client: OURSELVES, client_id: String::new(), calls: None, attrs: serde_json::Map::default() };
-    watcher.end(session, end)?;
     let code = code(status);
-    watcher.close(session, Some(i32::from(code)))?;
-    runtime.shutdown_background();
-    watcher.drain()?;
-    let straced = strace.as_ref().map(|tool| strace::read(&watcher, session, &log, tool)).transpose()?;
-    let report = report(&watcher, session, straced.as_ref())?;
-    arguments.output.write(&report, file, Stream::Error)?;
-    if let Some(straced) = straced.filter(|_| tracers.ebpf) {
-        show_differences(&report, &straced);
-    }
+    let reported = (|| {
+        watcher.end(session, end)?;
+        watcher.close(session, Some(i32::from(code)))?;
+        runtime.shutdown_background();
+        watcher.drain()?;
+        let straced = strace.as_ref().map(|tool| strace::read(&watcher, session, &log, tool)).transpose()?;
+        let report = report(&watcher, session, straced.as_ref())?;
+        arguments.output.write(&report, file, Stream::Error)?;
+        if let Some(straced) = straced.filter(|_| tracers.ebpf) {
+            show_differences(&report, &straced);
+        }
+        Ok(arguments.output.verdict(&report))
+    })();
     watcher.stop();
     drop(house);
-    let incomplete = arguments.output.verdict(&report);
-    Ok(if status.success() { incomplete } else { ExitCode::from(code) })
+    if status.success() {
+        return reported;
+    }
+    // The command did run, and its own failure says more than ours.
+    if let Err(error) = reported {
+        super::complain(&error);
+    }
+    Ok(ExitCode::from(code))
 }
 
 /// Whether a program can be started, before anything is loaded for it.
@@ -160,7 +171,7 @@ fn check(program: &OsStr) -> Result<(), ExitCode> {
         return Ok(());
     }
     let name = Path::new(program).display();
-    if candidates.iter().any(|candidate| candidate.exists()) {
+    if !program.is_empty() && candidates.iter().any(|candidate| candidate.exists()) {
         eprintln!("error: {name} can't be started: it is not executable; check its permissions");
         return Err(ExitCode::from(NOT_EXECUTABLE));
     }

@@ -1,6 +1,6 @@
 //! Signals: those meant for the command that we stand in for, and those that end us.
 
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::SignalFd;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 use tokio::signal::unix::{self, SignalKind, signal};
 
@@ -43,7 +43,8 @@ impl Forwarding {
         let signals: SigSet = FORWARDED.into_iter().collect();
         let mask = SigSet::thread_get_mask().context("asking which signals are blocked")?;
         signals.thread_block().context("blocking signals")?;
-        let descriptor = SignalFd::new(&signals).context("waiting for signals")?;
+        let descriptor =
+            SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC).context("waiting for signals")?;
         let command = Arc::new(Mutex::new(Receiver::Starting(Vec::new())));
         let receiver = Arc::clone(&command);
         thread::spawn(move || {
@@ -90,7 +91,8 @@ impl Forwarding {
 pub struct Endings {
     terminate: unix::Signal,
     interrupt: unix::Signal,
-    hang_up: unix::Signal,
+    /// None if `nohup` started us.
+    hang_up: Option<unix::Signal>,
 }
 
 impl Endings {
@@ -100,7 +102,7 @@ impl Endings {
         Ok(Self {
             terminate: take(SignalKind::terminate())?,
             interrupt: take(SignalKind::interrupt())?,
-            hang_up: take(SignalKind::hangup())?,
+            hang_up: if hang_up_is_ignored() { None } else { Some(take(SignalKind::hangup())?) },
         })
     }
 
@@ -109,7 +111,7 @@ impl Endings {
         tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),
             _ = self.interrupt.recv() => SignalKind::interrupt(),
-            _ = self.hang_up.recv() => SignalKind::hangup(),
+            Some(_) = received(&mut self.hang_up) => SignalKind::hangup(),
         }
     }
 }
@@ -121,4 +123,18 @@ fn lock(receiver: &Mutex<Receiver>) -> MutexGuard<'_, Receiver> {
 fn pass_on(pid: Pid, signal: Signal) {
     // It may have ended, and then wants none.
     let _ = kill(pid, signal);
+}
+
+/// The next signal, if it is waited for at all.
+async fn received(signal: &mut Option<unix::Signal>) -> Option<()> {
+    signal.as_mut()?.recv().await
+}
+
+/// Whether whoever started us wants hang-ups to be ignored, as `nohup` does. A handler would undo that.
+pub fn hang_up_is_ignored() -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action only the current one is written.
+    let asked = unsafe { libc::sigaction(libc::SIGHUP, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: it was written if the call succeeded.
+    asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }

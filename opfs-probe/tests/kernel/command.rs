@@ -209,3 +209,34 @@ fn the_run_returns_soon_after_its_command() {
     took.sort_unstable();
     eprintln!("`run` returned after its command ended: {took:?}");
 }
+
+/// A script without a first line that names a shell is run by one, as shells and `env` do.
+#[test]
+fn a_script_that_names_no_interpreter_is_run_by_the_shell() {
+    let run = Run::new(&[]);
+    let script = run.folder().join("script");
+    fs::write(&script, "echo \"$1\"; exit 5\n").expect("a file");
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("chmod");
+    let ran = run.of(&[script.as_os_str(), "given".as_ref()]);
+    assert_eq!((ran.output.status.code(), ran.output.stdout.as_slice()), (Some(5), &b"given\n"[..]));
+}
+
+/// The command has run, so its status counts, whatever becomes of the report.
+#[test]
+fn a_report_that_can_not_be_written_hides_no_failure_of_the_command() {
+    require_root();
+    for (script, status) in [("exit 7", 7), ("kill -TERM $$", 143), ("exit 0", 125)] {
+        let mut command = Command::new(PROBE);
+        let output =
+            command.args(["run", "--output", "/dev/full", "--"]).args(shell(script)).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{script}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
+    }
+}
+
+#[test]
+fn the_command_inherits_none_of_our_descriptors() {
+    let ran = Run::new(&[]).of(&shell("for fd in /proc/self/fd/*; do readlink $fd; done"));
+    let seen = String::from_utf8_lossy(&ran.output.stdout).into_owned();
+    assert!(!seen.contains("anon_inode:"), "{seen}");
+}
