@@ -56,6 +56,8 @@ pub struct NamedFile {
     pub stat_dev: (u32, u32),
     /// Its inode number.
     pub inode: u64,
+    /// Its file system's `s_magic`; none before it was seen in the kernel.
+    pub magic: Option<u64>,
     /// Its name was gone when it was last seen.
     pub deleted: bool,
     /// The path is only right in another mount namespace: no mount here leads to the file.
@@ -104,7 +106,9 @@ impl Names {
             return;
         }
         let sight = self.sight(record, components);
-        self.file(&record.file).take(sight);
+        let file = self.file(&record.file);
+        file.magic = Some(record.magic);
+        file.take(sight);
     }
 
     /// What is known of a file.
@@ -168,8 +172,11 @@ impl Names {
         let lengths = (record.mount_len, record.above_len, record.beneath_len);
         let Some(parts) = Parts::decode(components, lengths.0, lengths.1, lengths.2) else { return sight };
         let fs_path = parts.fs_path();
-        // A mount in no namespace has no place, so there is nothing above it that could be known.
-        if record.mount_namespace != 0 {
+        if record.mount_namespace == 0 {
+            // A mount in no namespace has no place, an overlay's layer for one; and a name that is
+            // known by its inode alone has no mount. Another mount here may lead there.
+            sight.path = self.fresh_mounts().find(record.file.dev, &fs_path);
+        } else {
             if Some(record.mount_namespace) == self.mounts.namespace {
                 sight.path = Some(parts.path());
             } else {
@@ -177,6 +184,8 @@ impl Names {
                 sight.foreign_namespace = here.is_none();
                 sight.path = Some(here.unwrap_or_else(|| parts.path()));
             }
+        }
+        if sight.path.is_some() {
             sight.resolved_by = ResolvedBy::Kernel;
         }
         sight.fs_path = Some(fs_path);
@@ -312,10 +321,22 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_file_in_no_namespace_is_named_by_a_mount_of_ours() {
+        let file = see(&mut names(), |record| record.mount_namespace = 0, ["/d/f", "", "/layer"]);
+        assert_eq!(file.path.as_deref(), Some(&b"/mnt/disk/layer/d/f"[..]));
+        assert_eq!(file.fs_path.as_deref(), Some(&b"/layer/d/f"[..]));
+        assert_eq!((file.resolved_by, file.magic), (ResolvedBy::Kernel, Some(EXT4)));
+    }
+
+    #[test]
     fn a_path_that_may_be_incomplete_is_none() {
+        let in_no_mount_here = |record: &mut FileRecord| {
+            record.mount_namespace = 0;
+            record.file.dev = kernel_dev(8, 1);
+        };
         let file = see(&mut names(), |record| record.flags = PATH_TRUNCATED, ["/d/f", "", ""]);
         assert_eq!((file.path, file.fs_path, file.resolved_by), (None, None, ResolvedBy::None));
-        let file = see(&mut names(), |record| record.mount_namespace = 0, ["/d/f", "", ""]);
+        let file = see(&mut names(), in_no_mount_here, ["/d/f", "", ""]);
         assert_eq!((file.path, file.fs_path), (None, Some(b"/d/f".to_vec())));
         assert_eq!(file.resolved_by, ResolvedBy::None);
         let file = see(&mut names(), |record| record.mount_len = 3, ["/d/f", "", ""]);
@@ -409,7 +430,7 @@ pub(crate) mod tests {
             names.see(&record, &components);
             let file = names.get(&record.file).unwrap();
             prop_assert_eq!(file.path.is_some(), file.resolved_by == ResolvedBy::Kernel);
-            if flags & PATH_TRUNCATED != 0 || mount_namespace == 0 {
+            if flags & PATH_TRUNCATED != 0 {
                 prop_assert_eq!(&file.path, &None);
             }
         }
