@@ -10,6 +10,7 @@ pub mod epoch;
 pub mod histogram;
 pub mod membership;
 pub mod offsets;
+pub mod performed;
 pub mod record;
 
 /// Tells aya that a type may be copied to and from kernel maps as plain bytes.

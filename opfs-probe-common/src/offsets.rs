@@ -2,6 +2,9 @@
 
 use core::mem::size_of;
 
+/// A member of a file system that is not there, or not described.
+pub const UNKNOWN: u32 = u32::MAX;
+
 /// Byte offsets of members of kernel structures, filled in before the programs are loaded.
 ///
 /// The verifier checks those used in typed loads: one that hits no member is refused.
@@ -10,6 +13,7 @@ use core::mem::size_of;
 #[expect(missing_docs, reason = "each field is named after the kernel structure and member it locates")]
 pub struct Offsets {
     pub task_files: u32,
+    pub task_flags: u32,
     pub task_group_leader: u32,
     pub task_tgid: u32,
     pub task_start_boottime: u32,
@@ -41,12 +45,15 @@ pub struct Offsets {
     pub inode_ino: u32,
     pub inode_nlink: u32,
     pub inode_generation: u32,
+    /// `inode.i_dentry.first`: a `dentry.d_alias` of one of its names.
+    pub inode_dentries: u32,
     pub sb_dev: u32,
     pub sb_magic: u32,
     pub dentry_parent: u32,
     pub dentry_name_hash_len: u32,
     pub dentry_name_name: u32,
     pub dentry_hash_pprev: u32,
+    pub dentry_alias: u32,
     /// `mount.mnt`: from a `struct vfsmount *` back to its `struct mount`.
     pub mount_mnt: u32,
     pub mount_parent: u32,
@@ -57,8 +64,10 @@ pub struct Offsets {
     pub pt_regs_di: u32,
     pub pt_regs_si: u32,
     pub pt_regs_dx: u32,
+    /// The VFS inode in a `struct xfs_inode`, or [`UNKNOWN`].
+    pub xfs_inode_vnode: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 46 * 4);
+const _: () = assert!(size_of::<Offsets>() == 50 * 4);
 
 crate::pod!(Offsets);

@@ -100,7 +100,8 @@ pub const COMPAT_32_BIT: u32 = 4;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Calls counted without their process and file, for want of room in the counters.
+    /// Calls and performed syncs counted without their process and file, for want of room in the
+    /// counters.
     pub detail_lost: u64,
     /// Calls not counted at all: not even the overflow record could be updated.
     pub calls_lost: u64,
@@ -117,10 +118,12 @@ pub struct Losses {
     pub begun_before: u64,
     /// 32-bit programs that sessions ran, whose system calls are not seen.
     pub compat_images: u64,
+    /// Performed syncs not counted at all.
+    pub performed_lost: u64,
 }
 
 const _: () = assert!(size_of::<FileRecord>() == 64);
 const _: () = assert!(size_of::<ProcessRecord>() == 72);
-const _: () = assert!(size_of::<Losses>() == 64);
+const _: () = assert!(size_of::<Losses>() == 72);
 
 crate::pod!(FileRecord, ProcessRecord, Losses);

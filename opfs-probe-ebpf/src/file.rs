@@ -9,6 +9,9 @@ use opfs_probe_common::record::{DELETED, OTHER_LINKS};
 use crate::kernel::{Typed, offset, read};
 use crate::maps::{NameKey, scratch};
 
+/// Stands for the mount of a name that was not found through one.
+pub const NO_MOUNT: u64 = 0;
+
 /// `struct path`, whose layout has not changed since it exists.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -67,8 +70,28 @@ extern "C" fn note_mapped_file(_task: *mut c_void, mapping: *mut c_void, _contex
 /// Identity and name of an open file, from the address of its `struct file`.
 #[inline(always)]
 pub fn of_file(file: u64, epoch: u32) -> Option<NameKey> {
-    let inode: u64 = read(file + u64::from(offset!(file_inode)))?;
-    let path: Path = read(file + u64::from(offset!(file_path_mnt)))?;
+    named(inode_of(file)?, read(file + u64::from(offset!(file_path_mnt)))?, epoch)
+}
+
+/// The address of an open file's inode.
+#[inline(always)]
+pub fn inode_of(file: u64) -> Option<u64> {
+    read(file + u64::from(offset!(file_inode)))
+}
+
+/// Identity and name of an inode, from its address: the name is one of those it has, in no mount.
+#[inline(always)]
+pub fn of_inode(inode: u64, epoch: u32) -> Option<NameKey> {
+    let alias: u64 = read(inode + u64::from(offset!(inode_dentries)))?;
+    if alias == 0 {
+        return None;
+    }
+    let dentry_address = alias - u64::from(offset!(dentry_alias));
+    named(inode, Path { mount_address: NO_MOUNT, dentry_address }, epoch)
+}
+
+#[inline(always)]
+fn named(inode: u64, path: Path, epoch: u32) -> Option<NameKey> {
     let dentry = path.dentry_address;
     let super_block: u64 = read(inode + u64::from(offset!(inode_sb)))?;
     let parent_address: u64 = read(dentry + u64::from(offset!(dentry_parent)))?;

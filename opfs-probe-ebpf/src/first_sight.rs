@@ -5,8 +5,9 @@
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_pid_tgid};
-use aya_ebpf::macros::tracepoint;
-use aya_ebpf::programs::TracePointContext;
+use aya_ebpf::macros::{raw_tracepoint, tracepoint};
+use aya_ebpf::maps::ProgramArray;
+use aya_ebpf::programs::{RawTracePointContext, TracePointContext};
 use opfs_probe_common::membership::{Membership, RECORDED};
 use opfs_probe_common::record::{
     ARGS_BYTES, COMPAT_32_BIT, DELETED, FILE_RECORD, FileRecord, PATH_BYTES, PROCESS_RECORD, ProcessRecord,
@@ -16,7 +17,8 @@ use crate::file;
 use crate::kernel::{Typed, is_32_bit, offset, read, read_user};
 use crate::log::debug;
 use crate::maps::{
-    COMPONENT_BYTES, DESCRIBE, HEADER_BYTES, KNOWN_NAMES, MEMBERS, NameKey, RECORDS, Scratch, lose, scratch,
+    COMPONENT_BYTES, DESCRIBE, DESCRIBE_RAW, HEADER_BYTES, KNOWN_NAMES, MEMBERS, NameKey, RECORDS, Scratch,
+    lose, scratch,
 };
 use crate::membership::Member;
 use crate::path;
@@ -31,6 +33,17 @@ enum Describe {
 /// Sends what is new of a call's process and file. Ends the calling program if there is anything.
 #[inline(always)]
 pub fn report<C: EbpfContext>(ctx: &C, member: &Member, name: Option<&NameKey>) {
+    report_through(&DESCRIBE, ctx, member, name);
+}
+
+/// The same for a raw tracepoint.
+#[inline(always)]
+pub fn report_raw(ctx: &RawTracePointContext, member: &Member, name: Option<&NameKey>) {
+    report_through(&DESCRIBE_RAW, ctx, member, name);
+}
+
+#[inline(always)]
+fn report_through<C: EbpfContext>(programs: &ProgramArray, ctx: &C, member: &Member, name: Option<&NameKey>) {
     let new_name = name.filter(|name| KNOWN_NAMES.get_ptr(*name).is_none());
     let new_process = member.flags & RECORDED == 0;
     if !new_process && new_name.is_none() {
@@ -42,22 +55,35 @@ pub fn report<C: EbpfContext>(ctx: &C, member: &Member, name: Option<&NameKey>) 
         scratch.name = *name;
     }
     let next = if new_process { Describe::Process } else { Describe::File };
-    tail_call(ctx, next);
+    tail_call(programs, ctx, next);
 }
 
 /// Goes on in another program; comes back only if that failed, and then the record is missing until
 /// the next call.
 #[inline(always)]
-fn tail_call<C: EbpfContext>(ctx: &C, next: Describe) {
-    // SAFETY: the loader fills the array with programs of this type.
-    unsafe { DESCRIBE.tail_call(ctx, next as u32) };
+fn tail_call<C: EbpfContext>(programs: &ProgramArray, ctx: &C, next: Describe) {
+    // SAFETY: the loader fills each array with programs of one type.
+    unsafe { programs.tail_call(ctx, next as u32) };
     lose(|losses| &mut losses.records_lost);
 }
 
 /// Sends the name of the file in the scratch space.
 #[tracepoint]
-pub fn describe_file(_ctx: TracePointContext) -> u32 {
-    let Some(scratch) = scratch() else { return 0 };
+pub fn describe_file(ctx: TracePointContext) -> u32 {
+    file_record(&ctx);
+    0
+}
+
+/// [`describe_file`] for raw tracepoints.
+#[raw_tracepoint]
+pub fn describe_file_raw(ctx: RawTracePointContext) -> u32 {
+    file_record(&ctx);
+    0
+}
+
+#[inline(always)]
+fn file_record<C: EbpfContext>(_ctx: &C) {
+    let Some(scratch) = scratch() else { return };
     let name = scratch.name;
     let identity = name.file;
     let walk = path::walk(scratch, name.dentry_address, name.mount_address);
@@ -78,15 +104,27 @@ pub fn describe_file(_ctx: TracePointContext) -> u32 {
     if send(scratch, record, walk.mount_len + walk.above_len + walk.beneath_len) {
         let _ = KNOWN_NAMES.insert(name, 1, 0);
     }
-    debug!(&_ctx, "file of inode {} in epoch {}", identity.inode, name.epoch);
-    0
+    debug!(_ctx, "file of inode {} in epoch {}", identity.inode, name.epoch);
 }
 
 /// Sends what the current process is called, then goes on to the file.
 #[tracepoint]
 pub fn describe_process(ctx: TracePointContext) -> u32 {
+    process_then_file(&DESCRIBE, &ctx);
+    0
+}
+
+/// [`describe_process`] for raw tracepoints.
+#[raw_tracepoint]
+pub fn describe_process_raw(ctx: RawTracePointContext) -> u32 {
+    process_then_file(&DESCRIBE_RAW, &ctx);
+    0
+}
+
+#[inline(always)]
+fn process_then_file<C: EbpfContext>(programs: &ProgramArray, ctx: &C) {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
-    let Some(scratch) = scratch() else { return 0 };
+    let Some(scratch) = scratch() else { return };
     if let Some(member) = MEMBERS.get_ptr_mut(tgid) {
         // SAFETY: a valid map value.
         let Membership { slot, process, .. } = unsafe { member.read_volatile() };
@@ -95,12 +133,11 @@ pub fn describe_process(ctx: TracePointContext) -> u32 {
             // SAFETY: a valid map value; only this process's own calls set the flag.
             unsafe { (*member).flags |= RECORDED };
         }
-        debug!(&ctx, "process {} is image {} of slot {}", tgid, process, slot);
+        debug!(ctx, "process {} is image {} of slot {}", tgid, process, slot);
     }
     if scratch.describe_file != 0 {
-        tail_call(&ctx, Describe::File);
+        tail_call(programs, ctx, Describe::File);
     }
-    0
 }
 
 /// The current process's record, with the length of what is in the scratch space behind it: its

@@ -1,6 +1,6 @@
 //! The kernel side of opfs-probe: counts sync calls by session epoch, process and file.
 //!
-//! One file a probe family (`syscalls`, `opens`, `processes`), and what they share: the maps, safe
+//! One file a probe family (`syscalls`, `opens`, `processes`, `filesystem`), and what they share: the maps, safe
 //! ways to read the kernel's memory, and first-sight records.
 #![no_std]
 #![no_main]
@@ -9,6 +9,7 @@
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
 
 mod file;
+mod filesystem;
 mod first_sight;
 mod kernel;
 mod log;

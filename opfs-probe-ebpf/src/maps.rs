@@ -6,6 +6,7 @@ use opfs_probe_common::call::{CallKey, CallTally, FileIdentity, InFlightCall};
 use opfs_probe_common::epoch::{EpochTotals, HistogramKey, MAX_SESSIONS, SessionSlot};
 use opfs_probe_common::histogram::Histogram;
 use opfs_probe_common::membership::Membership;
+use opfs_probe_common::performed::PerformedKey;
 use opfs_probe_common::record::{ARGS_BYTES, Losses, PATH_BYTES, ProcessRecord};
 
 use crate::kernel;
@@ -38,6 +39,14 @@ pub static OVERFLOW: PerCpuHashMap<CallKey, CallTally> = PerCpuHashMap::with_max
 /// Latencies. User space deletes those of ended epochs.
 #[map]
 pub static HISTOGRAMS: HashMap<HistogramKey, Histogram> = HashMap::with_max_entries(2_048, NO_PREALLOC);
+
+/// Syncs that file systems performed. User space deletes those of ended epochs.
+#[map]
+pub static PERFORMED: PerCpuHashMap<PerformedKey, u64> = PerCpuHashMap::with_max_entries(8_192, 0);
+
+/// Those that found no room there, without process and file.
+#[map]
+pub static PERFORMED_OVERFLOW: PerCpuHashMap<PerformedKey, u64> = PerCpuHashMap::with_max_entries(1_024, 0);
 
 /// Epoch → its totals. User space inserts before an epoch begins and deletes after it ended.
 #[map]
@@ -81,6 +90,10 @@ impl Number {
 /// The programs that build first-sight records, by [`crate::first_sight::Describe`].
 #[map]
 pub static DESCRIBE: ProgramArray = ProgramArray::with_max_entries(2, 0);
+
+/// The same for raw tracepoints: a program goes on only in one of its own type.
+#[map]
+pub static DESCRIBE_RAW: ProgramArray = ProgramArray::with_max_entries(2, 0);
 
 /// Work space of the program that runs on this CPU. Programs that use it run with preemption off.
 #[map]

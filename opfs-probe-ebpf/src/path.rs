@@ -5,6 +5,7 @@ use core::ffi::{c_long, c_void};
 use aya_ebpf::helpers::generated::bpf_loop;
 use opfs_probe_common::record::{PATH_BYTES, PATH_TRUNCATED};
 
+use crate::file::NO_MOUNT;
 use crate::kernel::{offset, read, read_string};
 use crate::maps::{COMPONENT_BYTES, Scratch, scratch};
 
@@ -45,9 +46,13 @@ pub struct Position {
 const GO_ON: c_long = 0;
 const STOP: c_long = 1;
 
-/// Writes the components of a path, leaf first, into the scratch space's `path`.
+/// Writes the components of a path, leaf first, into the scratch space's `path`. With [`NO_MOUNT`] the
+/// path is that from the file system's root.
 #[inline(always)]
 pub fn walk(scratch: &mut Scratch, dentry: u64, vfsmount: u64) -> Walk {
+    if vfsmount == NO_MOUNT {
+        return walk_without_mount(scratch, dentry);
+    }
     let mount = vfsmount - u64::from(offset!(mount_mnt));
     let mount_namespace = read(mount + u64::from(offset!(mount_ns)))
         .and_then(|namespace: u64| read(namespace + u64::from(offset!(mnt_namespace_inum))))
@@ -70,6 +75,19 @@ pub fn walk(scratch: &mut Scratch, dentry: u64, vfsmount: u64) -> Walk {
         beneath_len: (length - namespace_len) as u32,
         flags: if whole { 0 } else { PATH_TRUNCATED },
         mount_namespace,
+    }
+}
+
+#[inline(always)]
+fn walk_without_mount(scratch: &mut Scratch, dentry: u64) -> Walk {
+    let start = Position { length: 0, dentry, root: 0, mount: 0, mount_len: 0, left_mount: 0, whole: 0 };
+    let Position { length, whole, .. } = climb(scratch, start, to_file_system_root);
+    Walk {
+        mount_len: length as u32,
+        above_len: 0,
+        beneath_len: 0,
+        flags: if whole == 0 { PATH_TRUNCATED } else { 0 },
+        mount_namespace: 0,
     }
 }
 

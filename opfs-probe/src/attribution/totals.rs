@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use opfs_probe_common::call::{CallTally, FileIdentity, Op};
 use opfs_probe_common::epoch::OpenTotals;
 use opfs_probe_common::histogram::Histogram;
+use opfs_probe_common::performed::{Cause, Filesystem};
 
 /// Which file a call was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,6 +33,19 @@ pub struct CallKey {
     pub errno: u16,
 }
 
+/// What performed syncs are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PerformedKey {
+    /// Which file system did it.
+    pub filesystem: Filesystem,
+    /// What made it.
+    pub cause: Cause,
+    /// The process image behind it; none when that detail was lost.
+    pub process: Option<u32>,
+    /// The file, as that file system knows it.
+    pub file: FileRef,
+}
+
 /// Everything counted in an epoch, a window or a session.
 ///
 /// `None` in an optional field means not measured, never zero.
@@ -41,6 +55,8 @@ pub struct Totals {
     pub calls: HashMap<CallKey, CallTally>,
     /// Latencies of finished sync calls by op. An op that was called but has no entry was not timed.
     pub histograms: HashMap<Op, Histogram>,
+    /// Syncs that file systems performed, where that is seen.
+    pub performed: Option<HashMap<PerformedKey, u64>>,
     /// Opens, where they were watched.
     pub opens: Option<OpenTotals>,
     /// Calls that returned in a later epoch than they began in (they are in `calls` all the same).
@@ -61,6 +77,12 @@ impl Totals {
             let mine = self.histograms.entry(*op).or_insert(Histogram::ZERO);
             for (sum, count) in mine.buckets.iter_mut().zip(histogram.buckets) {
                 *sum += count;
+            }
+        }
+        if let Some(theirs) = &other.performed {
+            self.performed.get_or_insert_default();
+            for (key, count) in theirs {
+                self.add_performed(*key, *count);
             }
         }
         if let Some(theirs) = other.opens {
@@ -86,6 +108,11 @@ impl Totals {
         mine.total_ns += tally.total_ns;
         mine.max_ns = mine.max_ns.max(tally.max_ns);
         mine.untimed += tally.untimed;
+    }
+
+    /// Adds performed syncs of one kind.
+    pub fn add_performed(&mut self, key: PerformedKey, count: u64) {
+        *self.performed.get_or_insert_default().entry(key).or_default() += count;
     }
 
     /// Number of finished sync calls.

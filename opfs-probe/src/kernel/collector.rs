@@ -14,6 +14,7 @@ use opfs_probe_common::epoch::{EpochTotals, HistogramKey};
 use opfs_probe_common::histogram::Histogram;
 use opfs_probe_common::record::{FILE_RECORD, FileRecord, Losses, PROCESS_RECORD, ProcessRecord};
 
+use super::collect_performed::Performed;
 use crate::attribution::totals::{CallKey, FileRef, Totals};
 use crate::attribution::window::Epoch;
 
@@ -21,6 +22,7 @@ use crate::attribution::window::Epoch;
 pub struct Collector {
     calls: PerCpuHashMap<MapData, KernelCallKey, CallTally>,
     overflow: PerCpuHashMap<MapData, KernelCallKey, CallTally>,
+    performed: Performed,
     histograms: KernelHash<MapData, HistogramKey, Histogram>,
     in_flight: KernelHash<MapData, u64, InFlightCall>,
     losses: PerCpuArray<MapData, Losses>,
@@ -51,13 +53,16 @@ pub enum Record {
 }
 
 impl Collector {
-    pub(super) fn new(programs: &mut Ebpf) -> Result<Self> {
+    /// `performed`: whether performed syncs are seen at all.
+    pub(super) fn new(programs: &mut Ebpf, performed: bool) -> Result<Self> {
         #[cfg(feature = "kernel-log")]
         let log = aya_log::EbpfLogger::init(programs).context("reading the kernel side's log")?;
+        let performed = Performed::new(programs, performed)?;
         let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
         Ok(Self {
             calls: PerCpuHashMap::try_from(take("CALLS")?)?,
             overflow: PerCpuHashMap::try_from(take("OVERFLOW")?)?,
+            performed,
             histograms: KernelHash::try_from(take("HISTOGRAMS")?)?,
             in_flight: KernelHash::try_from(take("IN_FLIGHT")?)?,
             losses: PerCpuArray::try_from(take("LOSSES")?)?,
@@ -94,6 +99,7 @@ impl Collector {
                 }
             }
         }
+        self.performed.read(&mut totals)?;
         for (epoch, totals) in &mut totals {
             for op in Op::ALL {
                 if let Ok(histogram) = self.histograms.get(&HistogramKey::new(epoch.0, op), 0) {
@@ -114,6 +120,7 @@ impl Collector {
                 map.remove(&key)?;
             }
         }
+        self.performed.forget(epochs)?;
         for epoch in epochs.keys() {
             for op in Op::ALL {
                 // Ops that were not called have none.
@@ -146,6 +153,7 @@ impl Collector {
             sum.histogram_lost += cpu.histogram_lost;
             sum.begun_before += cpu.begun_before;
             sum.compat_images += cpu.compat_images;
+            sum.performed_lost += cpu.performed_lost;
         }
         Ok(sum)
     }

@@ -1,21 +1,25 @@
 //! Loads the programs and attaches them, as far as this kernel allows.
 
 use std::fs;
+use std::io::ErrorKind;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use aya::maps::{Array, MapData, ProgramArray};
-use aya::programs::{BtfTracePoint, TracePoint};
+use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
 use nix::libc;
 use opfs_probe_common::config::Config;
 use opfs_probe_common::epoch::EXCLUDED_SLOT;
+use opfs_probe_common::offsets::UNKNOWN;
+use opfs_probe_common::performed::Filesystem;
 use serde::Serialize;
 
 use super::btf::Btf;
 use super::collector::Collector;
 use super::control::Control;
 use super::offsets;
-use super::plan::{DESCRIBING, Hook, Layer, PLAN, Planned};
+use super::performed;
+use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned};
 use super::privileges;
 use super::tracefs::{first_field_offset, has_event, with_tracefs};
 
@@ -29,7 +33,7 @@ pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 const ALWAYS_UNSEEN: [&str; 3] = [
     "system calls of 32-bit programs (and int 0x80) are not seen",
     "io_uring and AIO syncs are not seen",
-    "syncs that O_SYNC and O_DSYNC writes imply, and what the file system and the device did, are not measured",
+    "cache flushes and forced-unit-access writes that devices got are not measured",
 ];
 
 /// The loaded programs: they count until this is dropped.
@@ -51,8 +55,8 @@ pub struct Loaded {
 /// Attached programs: they run until this is dropped.
 pub struct Attached {
     _programs: Ebpf,
-    /// The kernel empties the array once no descriptor of it is left.
-    _describing: ProgramArray<MapData>,
+    /// The kernel empties an array once no descriptor of it is left.
+    _describing: Describing,
 }
 
 /// A planned probe and what became of it.
@@ -129,10 +133,13 @@ pub fn vital_missing(probes: &[Probe]) -> Option<&Probe> {
     probes.iter().find(|probe| is_vital(probe))
 }
 
+/// The arrays of the programs that others end with.
+type Describing = [ProgramArray<MapData>; 2];
+
 /// Loaded and attached as far as this kernel allows.
 struct Staged {
     programs: Ebpf,
-    describing: ProgramArray<MapData>,
+    describing: Describing,
     probes: Vec<Probe>,
     coverage_gaps: Vec<String>,
     self_test_fd: i32,
@@ -154,7 +161,7 @@ fn load(map_sizes: &[(&str, u32)]) -> Result<Loaded> {
         bail!("attaching {}: {reason}; `opfs-probe doctor` says what this kernel allows", missing.name);
     }
     let mut control = Control::new(&mut staged.programs)?;
-    let collector = Collector::new(&mut staged.programs)?;
+    let collector = Collector::new(&mut staged.programs, !performed::seen(&staged.probes).is_empty())?;
     let own_tgid = staged.call_ourselves()?;
     control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
     let Staged { programs, describing, probes, coverage_gaps, .. } = staged;
@@ -185,13 +192,19 @@ fn stage(map_sizes: &[(&str, u32)]) -> Result<Staged> {
     let mut probes = Vec::new();
     let mut coverage_gaps: Vec<String> = ALWAYS_UNSEEN.map(str::to_owned).to_vec();
     for planned in &PLAN {
-        let outcome = attach(&mut programs, planned, &kernel_types);
+        let outcome = match planned.hook {
+            Hook::Raw(Filesystem::Xfs, _) if offsets.xfs_inode_vnode == UNKNOWN => {
+                Err(anyhow!("the kernel's BTF does not describe struct xfs_inode"))
+            }
+            _ => attach(&mut programs, planned, &kernel_types),
+        };
         let reason = outcome.as_ref().err().map(|error| format!("{error:#}"));
         if reason.is_some() && planned.everywhere && !coverage_gaps.iter().any(|gap| gap == planned.gap) {
             coverage_gaps.push(planned.gap.to_owned());
         }
         probes.push(Probe { name: planned.name(), layer: planned.layer, attached: reason.is_none(), reason });
     }
+    coverage_gaps.extend(performed::gaps(&performed::seen(&probes)));
     Ok(Staged { programs, describing, probes, coverage_gaps, self_test_fd: config.self_test_fd })
 }
 
@@ -221,21 +234,42 @@ fn attach(programs: &mut Ebpf, planned: &Planned, kernel_types: &aya::Btf) -> Re
             program.load(event, kernel_types)?;
             program.attach()?;
         }
+        Hook::Raw(filesystem, event) => {
+            let program: &mut RawTracePoint = program.try_into()?;
+            program.load()?;
+            program.attach(event).map_err(|error| match error {
+                ProgramError::SyscallError(error) if error.io_error.kind() == ErrorKind::NotFound => {
+                    anyhow!("{} is not loaded, or has no such tracepoint", filesystem.name())
+                }
+                other => other.into(),
+            })?;
+        }
     }
     Ok(())
 }
 
 /// The long walks are programs of their own that the others end with.
-fn load_describing(programs: &mut Ebpf) -> Result<ProgramArray<MapData>> {
-    let map = programs.take_map("DESCRIBE").context("no map DESCRIBE")?;
-    let mut array: ProgramArray<MapData> = ProgramArray::try_from(map)?;
+fn load_describing(programs: &mut Ebpf) -> Result<Describing> {
+    let mut plain = describing_array(programs, "DESCRIBE")?;
     for (index, name) in DESCRIBING.into_iter().enumerate() {
         let program: &mut TracePoint =
             programs.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
         program.load().with_context(|| format!("loading {name}"))?;
-        array.set(index as u32, program.fd()?, 0)?;
+        plain.set(index as u32, program.fd()?, 0)?;
     }
-    Ok(array)
+    let mut raw = describing_array(programs, "DESCRIBE_RAW")?;
+    for (index, name) in DESCRIBING_RAW.into_iter().enumerate() {
+        let program: &mut RawTracePoint =
+            programs.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
+        program.load().with_context(|| format!("loading {name}"))?;
+        raw.set(index as u32, program.fd()?, 0)?;
+    }
+    Ok([plain, raw])
+}
+
+fn describing_array(programs: &mut Ebpf, name: &str) -> Result<ProgramArray<MapData>> {
+    let map = programs.take_map(name).with_context(|| format!("no map {name}"))?;
+    Ok(ProgramArray::try_from(map)?)
 }
 
 impl Staged {

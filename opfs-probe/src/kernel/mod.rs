@@ -3,11 +3,13 @@
 mod bpf;
 pub mod btf;
 pub mod checks;
+mod collect_performed;
 pub mod collector;
 pub mod control;
 mod detach;
 pub mod load;
 pub mod offsets;
+pub mod performed;
 pub mod plan;
 pub mod privileges;
 pub mod tracefs;

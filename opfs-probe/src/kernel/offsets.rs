@@ -1,6 +1,6 @@
 //! The running kernel's layout of what the programs read.
 
-use opfs_probe_common::offsets::Offsets;
+use opfs_probe_common::offsets::{Offsets, UNKNOWN};
 
 use super::btf::{BtfError, Layout};
 
@@ -10,6 +10,7 @@ pub fn find(layout: &impl Layout) -> Result<Offsets, BtfError> {
     let register = |index: usize| at("pt_regs", ARGUMENT_REGISTERS[index]);
     Ok(Offsets {
         task_files: at("task_struct", "files")?,
+        task_flags: at("task_struct", "flags")?,
         task_group_leader: at("task_struct", "group_leader")?,
         task_tgid: at("task_struct", "tgid")?,
         // Linux 5.5 renamed `real_start_time`; nothing older can load the programs.
@@ -41,12 +42,15 @@ pub fn find(layout: &impl Layout) -> Result<Offsets, BtfError> {
         inode_ino: at("inode", "i_ino")?,
         inode_nlink: at("inode", "i_nlink")?,
         inode_generation: at("inode", "i_generation")?,
+        inode_dentries: at("inode", "i_dentry.first")?,
         sb_dev: at("super_block", "s_dev")?,
         sb_magic: at("super_block", "s_magic")?,
         dentry_parent: at("dentry", "d_parent")?,
         dentry_name_hash_len: at("dentry", "d_name.hash_len")?,
         dentry_name_name: at("dentry", "d_name.name")?,
         dentry_hash_pprev: at("dentry", "d_hash.pprev")?,
+        // The union around it may have a name or none.
+        dentry_alias: at("dentry", "d_u.d_alias").or_else(|_| at("dentry", "d_alias"))?,
         mount_mnt: at("mount", "mnt")?,
         mount_parent: at("mount", "mnt_parent")?,
         mount_mountpoint: at("mount", "mnt_mountpoint")?,
@@ -56,6 +60,7 @@ pub fn find(layout: &impl Layout) -> Result<Offsets, BtfError> {
         pt_regs_di: register(0)?,
         pt_regs_si: register(1)?,
         pt_regs_dx: register(2)?,
+        xfs_inode_vnode: at("xfs_inode", "i_vnode").unwrap_or(UNKNOWN),
     })
 }
 

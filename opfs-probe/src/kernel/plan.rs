@@ -1,10 +1,14 @@
 //! Which program goes where, and what a report can't see where it does not.
 
+use opfs_probe_common::performed::Filesystem;
+
 /// A layer of what a probe watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// What programs asked for.
     Syscall,
+    /// What file systems performed.
+    Filesystem,
     /// Which processes belong to a session.
     Process,
 }
@@ -14,6 +18,7 @@ impl Layer {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Syscall => "syscall",
+            Self::Filesystem => "filesystem",
             Self::Process => "process",
         }
     }
@@ -26,6 +31,8 @@ pub enum Hook {
     Syscall(&'static str),
     /// A tracepoint of the scheduler whose arguments BTF describes, by name.
     Btf(&'static str),
+    /// A tracepoint of a file system, by name, without a described layout: modules have theirs, too.
+    Raw(Filesystem, &'static str),
 }
 
 /// A program and its place.
@@ -50,12 +57,13 @@ impl Planned {
         match self.hook {
             Hook::Syscall(event) => format!("syscalls:{event}"),
             Hook::Btf(event) => format!("sched:{event}"),
+            Hook::Raw(filesystem, event) => format!("{}:{event}", filesystem.name()),
         }
     }
 }
 
 /// Everything to attach.
-pub const PLAN: [Planned; 19] = [
+pub const PLAN: [Planned; 24] = [
     syscall("enter_fsync", "sys_enter_fsync", true, "fsync is not seen"),
     syscall("exit_fsync", "sys_exit_fsync", true, "fsync is not seen"),
     syscall("enter_fdatasync", "sys_enter_fdatasync", true, "fdatasync is not seen"),
@@ -75,10 +83,18 @@ pub const PLAN: [Planned; 19] = [
     process("process_fork", "sched_process_fork"),
     process("process_exec", "sched_process_exec"),
     process("process_exit", "sched_process_exit"),
+    performed("performed_ext4", Filesystem::Ext4, "ext4_sync_file_enter"),
+    performed("performed_btrfs", Filesystem::Btrfs, "btrfs_sync_file"),
+    performed("performed_xfs", Filesystem::Xfs, "xfs_file_fsync"),
+    performed("performed_xfs_dir", Filesystem::Xfs, "xfs_dir_fsync"),
+    performed("performed_f2fs", Filesystem::F2fs, "f2fs_sync_file_enter"),
 ];
 
-/// The programs of the tail-call array, by their index in it.
+/// The programs of the tail-call arrays, by their index in them: a program goes on only in one of its own
+/// type.
 pub const DESCRIBING: [&str; 2] = ["describe_process", "describe_file"];
+/// Those of raw tracepoints.
+pub const DESCRIBING_RAW: [&str; 2] = ["describe_process_raw", "describe_file_raw"];
 
 /// The call is named `sync_file_range2` where 64-bit arguments must be aligned.
 const SYNC_FILE_RANGE: (&str, &str) = if cfg!(any(target_arch = "arm", target_arch = "powerpc64")) {
@@ -94,4 +110,10 @@ const fn syscall(program: &'static str, event: &'static str, everywhere: bool, g
 const fn process(program: &'static str, event: &'static str) -> Planned {
     let gap = "processes can't be followed from fork to exit";
     Planned { program, hook: Hook::Btf(event), layer: Layer::Process, everywhere: true, gap }
+}
+
+/// What can't be seen without it depends on the others, too: see [`super::performed::gaps`].
+const fn performed(program: &'static str, filesystem: Filesystem, event: &'static str) -> Planned {
+    let hook = Hook::Raw(filesystem, event);
+    Planned { program, hook, layer: Layer::Filesystem, everywhere: false, gap: "" }
 }

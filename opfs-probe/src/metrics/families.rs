@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use opfs_probe_common::call::Op;
 use opfs_probe_common::histogram::{self, Histogram};
+use opfs_probe_common::performed::{Cause, Filesystem};
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram as HistogramSample, LabelPair, Metric, MetricFamily, MetricType,
 };
@@ -27,6 +28,7 @@ pub(super) fn of(snapshot: &Snapshot, names: usize) -> Vec<MetricFamily> {
     session_families(&sessions, &mut all);
     window_families(&windows, &mut all);
     error_family(&sessions, &mut all);
+    performed_family(&sessions, &mut all);
     state_families(snapshot, &mut all);
     all.retain(|family| !family.get_metric().is_empty());
     all
@@ -107,6 +109,22 @@ fn error_family(sessions: &BTreeMap<&str, Counts>, all: &mut Vec<MetricFamily>) 
     ));
 }
 
+fn performed_family(sessions: &BTreeMap<&str, Counts>, all: &mut Vec<MetricFamily>) {
+    let mut by_kind: BTreeMap<(Filesystem, Cause), u64> = BTreeMap::new();
+    for (kind, count) in sessions.values().flat_map(|counts| &counts.performed) {
+        *by_kind.entry(*kind).or_default() += count;
+    }
+    let performed = by_kind.into_iter().map(|((filesystem, cause), count)| {
+        counter(&[("cause", cause.name()), ("fstype", filesystem.name())], count as f64)
+    });
+    all.push(family(
+        "opfs_probe_performed_total",
+        "Syncs that file systems performed, by what caused them.",
+        MetricType::COUNTER,
+        performed.collect(),
+    ));
+}
+
 fn state_families(snapshot: &Snapshot, all: &mut Vec<MetricFamily>) {
     let mut one = |name, help, kind, value: Option<f64>| {
         let sample = if kind == MetricType::COUNTER { counter } else { gauge };
@@ -133,7 +151,7 @@ fn state_families(snapshot: &Snapshot, all: &mut Vec<MetricFamily>) {
     );
     one(
         "opfs_probe_detail_lost_total",
-        "Sync calls counted without their file and process.",
+        "Sync calls and performed syncs counted without their file and process.",
         MetricType::COUNTER,
         snapshot.detail_lost.map(|count| count as f64),
     );

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use opfs_probe_common::call::Op;
 use opfs_probe_common::histogram::Histogram;
+use opfs_probe_common::performed::{Cause, Filesystem};
 
 use crate::attribution::totals::Totals;
 
@@ -46,6 +47,8 @@ pub struct Named {
 pub struct Counts {
     /// By op and errno, 0 for success.
     pub calls: BTreeMap<(Op, u16), Tally>,
+    /// Syncs that file systems performed, where that is seen.
+    pub performed: BTreeMap<(Filesystem, Cause), u64>,
     /// Latencies by op, where they were measured.
     pub histograms: BTreeMap<Op, Histogram>,
 }
@@ -96,6 +99,9 @@ impl Counts {
             mine.count += tally.count;
             mine.total_ns += tally.total_ns;
         }
+        for (key, count) in totals.performed.iter().flatten() {
+            *self.performed.entry((key.filesystem, key.cause)).or_default() += count;
+        }
         for (op, histogram) in &totals.histograms {
             self.add_histogram(*op, histogram);
         }
@@ -107,6 +113,9 @@ impl Counts {
             let mine = self.calls.entry(*kind).or_default();
             mine.count += tally.count;
             mine.total_ns += tally.total_ns;
+        }
+        for (kind, count) in &other.performed {
+            *self.performed.entry(*kind).or_default() += count;
         }
         for (op, histogram) in &other.histograms {
             self.add_histogram(*op, histogram);

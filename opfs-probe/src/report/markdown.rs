@@ -72,7 +72,10 @@ fn render_session(text: &mut String, session: &Session, narrowed: bool) {
 }
 
 fn render_totals(text: &mut String, total: Option<&Totals>, place: &str) {
-    let Some(total) = total.filter(|total| total.sync_calls > 0) else { return };
+    let Some(total) = total.filter(|total| !tables::is_quiet(total)) else { return };
+    if let Some(line) = tables::asked_performed(total) {
+        let _ = writeln!(text, "\n{line}");
+    }
     section(text, &format!("### By kind of call{place}"), &tables::ops(total), 0);
     let (files, more) = tables::files(total, code);
     section(text, &format!("### Most-synced files{place}"), &files, more);

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use opfs_probe_common::call::{CallTally, FileIdentity, Op};
 use opfs_probe_common::epoch::OpenTotals;
 use opfs_probe_common::histogram::{Histogram, bucket};
+use opfs_probe_common::performed::{self, Cause};
 use serde_json::{Map, json};
 
 use super::build::{FileName, ImageName, Losses, Measured, Naming, completeness, session};
 use super::model::{
     Filesystem, Host, Layer, Probe, Report, ResolvedBy, Role, SCHEMA, SessionKind, Tracer, TracerKind,
 };
-use crate::attribution::totals::{CallKey, FileRef, Totals};
+use crate::attribution::totals::{CallKey, FileRef, PerformedKey, Totals};
 use crate::attribution::window::{ClientId, Moment, SessionId, Window, WindowId};
 
 /// Names by number.
@@ -48,6 +49,7 @@ fn name(inode: u64, path: &[u8], deleted: bool) -> (FileIdentity, FileName) {
         resolved_by: ResolvedBy::Kernel,
         group: None,
         seen: inode,
+        performed_seen: inode != u64::MAX,
     };
     (identity(inode), name)
 }
@@ -109,6 +111,17 @@ fn all() -> Totals {
     totals.add_call(refused, CallTally { count: 2, untimed: 2, ..CallTally::default() });
     totals.opens =
         Some(OpenTotals { count: 130, errors: 3, create: 121, excl: 1, dsync: 2, ..OpenTotals::default() });
+    for (cause, process, inode, count) in [
+        (Cause::Explicit, 1, 10, 1010),
+        (Cause::Explicit, 1, 11, 120),
+        (Cause::Implicit, 2, 10, 7),
+        (Cause::Uring, 1, 13, 1),
+    ] {
+        let file = FileRef::Known(identity(inode));
+        let key =
+            PerformedKey { filesystem: performed::Filesystem::Ext4, cause, process: Some(process), file };
+        totals.add_performed(key, count);
+    }
     totals.straddling = 1;
     totals.restarted = 1;
     totals.in_flight = 1;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::escape::shell_word;
-use super::model::{Completeness, File, Op, Process, Session, Totals, Window};
+use super::model::{Completeness, File, Op, Performed, Process, Session, Totals, Window};
 use super::units::{NOT_MEASURED, count, counted, duration, duration_or_dash, rate};
 
 /// How many files and processes a report for people lists.
@@ -77,10 +77,11 @@ fn errors(op: &Op) -> String {
 
 /// The most-synced files, and how many more there are. `show` makes a path fit the format.
 pub fn files(totals: &Totals, show: impl Fn(&str) -> String) -> (Table, usize) {
-    let mut table = Table::new(["count", "errors", "total", "max", "<file"]);
+    let mut table = Table::new(["count", "performed", "errors", "total", "max", "<file"]);
     for file in totals.files.iter().take(TOP) {
         table.rows.push(vec![
             count(file.count),
+            performed_or_dash(file.performed),
             count(file.errors),
             duration_or_dash(file.total_ns),
             duration_or_dash(file.max_ns),
@@ -88,6 +89,39 @@ pub fn files(totals: &Totals, show: impl Fn(&str) -> String) -> (Table, usize) {
         ]);
     }
     (table, totals.files.len().saturating_sub(TOP))
+}
+
+fn performed_or_dash(performed: Option<Performed>) -> String {
+    performed.and_then(|performed| performed.total()).map_or_else(|| NOT_MEASURED.to_owned(), count)
+}
+
+/// What was asked for, and what the file systems made of it: `Asked 3, performed 5 (explicit 3, implicit 2).`
+pub fn asked_performed(totals: &Totals) -> Option<String> {
+    let performed = totals.performed.filter(|_| !is_quiet(totals))?;
+    let causes = [
+        ("explicit", performed.explicit, true),
+        ("implicit", performed.implicit, true),
+        ("kernel", performed.kernel, false),
+        ("uring", performed.uring, false),
+    ];
+    let causes: Vec<_> = causes
+        .into_iter()
+        .filter_map(|(name, number, always)| Some((name, number.filter(|&number| always || number > 0)?)))
+        .map(|(name, number)| format!("{name} {}", count(number)))
+        .collect();
+    let unseen: u64 =
+        totals.files.iter().filter(|file| file.performed.is_none()).map(|file| file.count).sum();
+    let unseen = match unseen {
+        0 => String::new(),
+        number => format!("; for {} of the calls that can't be seen", count(number)),
+    };
+    let (asked, total) = (count(totals.sync_calls), count(performed.total()?));
+    Some(format!("Asked {asked}, performed {total} ({}){unseen}.", causes.join(", ")))
+}
+
+/// Whether nothing was synced, asked for or not.
+pub fn is_quiet(totals: &Totals) -> bool {
+    totals.sync_calls == 0 && totals.performed.and_then(|performed| performed.total()).unwrap_or(0) == 0
 }
 
 /// A file as a reader sees it.
@@ -101,10 +135,11 @@ pub fn file_name(file: &File, show: impl Fn(&str) -> String) -> String {
 
 /// The processes that synced most, and how many more there are.
 pub fn processes(totals: &Totals, show: impl Fn(&str) -> String) -> (Table, usize) {
-    let mut table = Table::new(["count", "total", "pid", "<role", "<process"]);
+    let mut table = Table::new(["count", "performed", "total", "pid", "<role", "<process"]);
     for process in totals.processes.iter().take(TOP) {
         table.rows.push(vec![
             count(process.count),
+            performed_or_dash(process.performed),
             duration_or_dash(process.total_ns),
             process.pid.map_or_else(|| NOT_MEASURED.to_owned(), |pid| pid.to_string()),
             process.role.name().to_owned(),

@@ -61,7 +61,10 @@ fn render_session(text: &mut String, session: &Session, narrowed: bool, style: &
 }
 
 fn render_totals(text: &mut String, total: Option<&Totals>) {
-    let Some(total) = total.filter(|total| total.sync_calls > 0) else { return };
+    let Some(total) = total.filter(|total| !tables::is_quiet(total)) else { return };
+    if let Some(line) = tables::asked_performed(total) {
+        let _ = writeln!(text, "{line}");
+    }
     section(text, &tables::ops(total), 0, "");
     let (files, more) = tables::files(total, one_line);
     section(text, &files, more, "files");

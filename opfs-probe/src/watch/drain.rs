@@ -111,8 +111,10 @@ impl State {
     /// Asks `/proc` for what the kernel side did not name: its record was lost.
     fn look_up_unnamed(&mut self, totals: &Totals) {
         let mut asked = HashSet::new();
-        for key in totals.calls.keys() {
-            let (FileRef::Known(file), Some(process)) = (key.file, key.process) else { continue };
+        let asked_for = totals.calls.keys().map(|key| (key.file, key.process));
+        let performed = totals.performed.iter().flatten().map(|(key, _)| (key.file, key.process));
+        for (file, process) in asked_for.chain(performed) {
+            let (FileRef::Known(file), Some(process)) = (file, process) else { continue };
             if self.names.get(&file).is_some() || !asked.insert(file) {
                 continue;
             }

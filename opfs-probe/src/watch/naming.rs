@@ -1,6 +1,7 @@
 //! What identities and image numbers stand for, in the report's words.
 
 use opfs_probe_common::call::FileIdentity;
+use opfs_probe_common::performed::Filesystem;
 
 use crate::files::{self, Names, kernel_dev};
 use crate::processes::{self, Images};
@@ -13,6 +14,8 @@ pub struct Known<'a> {
     pub names: &'a Names,
     /// Of processes.
     pub images: &'a Images,
+    /// Where performed syncs are seen.
+    pub performed_on: &'a [Filesystem],
 }
 
 impl Naming for Known<'_> {
@@ -33,6 +36,7 @@ impl Naming for Known<'_> {
             },
             group: None,
             seen: 0,
+            performed_seen: self.performed_on.iter().any(|on| Some(on.magic()) == file.magic),
         })
     }
 

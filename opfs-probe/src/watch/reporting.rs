@@ -14,6 +14,7 @@ use crate::attribution::session::Attribution;
 use crate::attribution::totals::Totals;
 use crate::attribution::window::{Epoch, SessionId, WindowId};
 use crate::kernel::load::Probe;
+use crate::kernel::performed;
 use crate::report::build::{Losses, Measured, Naming, completeness, session};
 use crate::report::model::{self, Report, SCHEMA, Tracer, TracerKind};
 
@@ -76,7 +77,8 @@ impl Watcher {
         for (epoch, totals) in &live {
             attribution.absorb(*epoch, totals);
         }
-        let naming = Known { names: &state.names, images: &state.images };
+        let performed_on = performed::seen(&self.probes);
+        let naming = Known { names: &state.names, images: &state.images, performed_on: &performed_on };
         let ids = state.facts.keys().copied().filter(|id| chosen(*id));
         let sessions: Vec<model::Session> =
             ids.filter_map(|id| state.describe(id, &attribution, self.tracers.ebpf, &naming)).collect();
@@ -136,6 +138,7 @@ fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
     };
     losses.latencies_lost = kernel.histogram_lost;
     losses.inexact |= kernel.calls_lost > 0 || kernel.members_lost > 0 || kernel.compat_images > 0;
+    losses.inexact |= kernel.performed_lost > 0;
     // Counted all the same, but which of them failed is not known.
     losses.inexact |= kernel.enters_lost > 0;
     if kernel.enters_lost > 0 {
@@ -154,6 +157,12 @@ fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
         losses.warnings.push(format!(
             "{} not watched: the kernel's maps had no room",
             plural(kernel.members_lost, "one process was", "processes were")
+        ));
+    }
+    if kernel.performed_lost > 0 {
+        losses.warnings.push(format!(
+            "{} not counted: the kernel's maps had no room",
+            plural(kernel.performed_lost, "one performed sync was", "performed syncs were")
         ));
     }
     if kernel.compat_images > 0 {
@@ -187,6 +196,7 @@ fn probe(probe: &Probe) -> model::Probe {
         name: probe.name.clone(),
         layer: match probe.layer {
             Layer::Syscall => model::Layer::Syscall,
+            Layer::Filesystem => model::Layer::Filesystem,
             Layer::Process => model::Layer::Process,
         },
         attached: probe.attached,

@@ -24,6 +24,7 @@ fn tables_are_as_large_as_documented() {
         ("processes", entries("MEMBERS")),
         ("sync calls in flight", entries("IN_FLIGHT")),
         ("different {epoch", entries("CALLS")),
+        ("different {epoch, cause", entries("PERFORMED")),
         ("names of one inode", MAX_NAMES),
     ];
     for (what, size) in expected {

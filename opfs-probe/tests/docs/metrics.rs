@@ -7,6 +7,7 @@ use opfs_probe::metrics::{Build, Counts, InFlight, Named, Probe, Snapshot, Tally
 use opfs_probe::server::Limits;
 use opfs_probe_common::call::Op;
 use opfs_probe_common::histogram::Histogram;
+use opfs_probe_common::performed::{Cause, Filesystem};
 
 use crate::{codes, page, rows};
 
@@ -41,6 +42,8 @@ fn labels_have_the_documented_bounds() {
     assert!(text.contains(&format!("the first {}", Limits::default().metric_names)));
     let ops = rows(&text).into_iter().find(|row| row.len() == 2 && row[0] == "`op`").unwrap();
     assert_eq!(codes(&ops[1]), Op::ALL.map(Op::name));
+    let filesystems = rows(&text).into_iter().find(|row| row.len() == 2 && row[0] == "`fstype`").unwrap();
+    assert_eq!(codes(&filesystems[1]), Filesystem::ALL.map(Filesystem::name));
 }
 
 /// What a daemon says that has measured everything there is.
@@ -50,6 +53,7 @@ fn scraped() -> Families {
     for errno in [0, 5] {
         counts.calls.insert((Op::Fsync, errno), Tally { count: 1, total_ns: 1 });
     }
+    counts.performed.insert((Filesystem::Ext4, Cause::Implicit), 1);
     counts.histograms.insert(Op::Fsync, Histogram::ZERO);
     let named = vec![Named { name: "name".to_owned(), counts }];
     let snapshot = Snapshot {

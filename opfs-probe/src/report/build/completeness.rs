@@ -42,7 +42,7 @@ pub fn add_up<'a>(completeness: &mut Completeness, totals: impl Iterator<Item = 
     let totals: Vec<&Totals> = totals.collect();
     let sum = |field: fn(&Totals) -> u64| totals.iter().map(|totals| field(totals)).sum();
     let unresolved = || totals.iter().flat_map(|totals| &totals.files).filter(|file| file.path.is_none());
-    completeness.detail_lost = sum(|totals| totals.detail_lost);
+    completeness.detail_lost = sum(|totals| totals.detail_lost + totals.performed_detail_lost);
     // Calls whose file was never seen have an entry and no inode.
     completeness.unresolved_paths = unresolved().map(|file| file.inodes.max(1)).sum();
     completeness.unresolved_calls = unresolved().map(|file| file.count).sum();

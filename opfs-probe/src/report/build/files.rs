@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use opfs_probe_common::call::{FileIdentity, Op};
 
+use super::performed::ByCause;
 use super::totals::Sum;
 use super::{FileName, Naming};
 use crate::attribution::totals::{FileRef, Totals};
@@ -16,6 +17,7 @@ use crate::report::model::{File, ResolvedBy};
 struct Calls {
     all: Sum,
     by_op: BTreeMap<Op, Sum>,
+    performed: ByCause,
 }
 
 /// The files that were synced, those of one path in turn as one entry.
@@ -35,6 +37,14 @@ pub fn files(counts: &Totals, naming: &impl Naming) -> Vec<File> {
         calls.all.add(key, tally);
         calls.by_op.entry(key.op).or_default().add(key, tally);
     }
+    for (key, count) in counts.performed.iter().flatten() {
+        let identity = match key.file {
+            FileRef::Known(identity) => Some(identity),
+            FileRef::Unseen | FileRef::None => None,
+            FileRef::Lost => continue,
+        };
+        by_identity.entry(identity).or_default().performed.add(key.cause, *count);
+    }
 
     let mut by_path: HashMap<Option<Vec<u8>>, Merged> = HashMap::new();
     for (identity, calls) in by_identity {
@@ -49,8 +59,9 @@ pub fn files(counts: &Totals, naming: &impl Naming) -> Vec<File> {
         by_path.entry(path).or_default().add(name, calls);
     }
 
+    let measured = counts.performed.is_some();
     let mut files: Vec<_> =
-        by_path.into_iter().map(|(path, merged)| merged.into_file(path.as_deref())).collect();
+        by_path.into_iter().map(|(path, merged)| merged.into_file(path.as_deref(), measured)).collect();
     files.sort_by(|a, b| {
         let key = |file: &File| (Reverse(file.count), Reverse(file.total_ns));
         key(a).cmp(&key(b)).then_with(|| (&a.path, &a.path_bytes).cmp(&(&b.path, &b.path_bytes)))
@@ -69,12 +80,16 @@ impl Merged {
     fn add(&mut self, name: Option<FileName>, calls: Calls) {
         self.identities.extend(name);
         self.calls.all.merge(calls.all);
+        self.calls.performed.merge(calls.performed);
         for (op, sum) in calls.by_op {
             self.calls.by_op.entry(op).or_default().merge(sum);
         }
     }
 
-    fn into_file(self, path: Option<&[u8]>) -> File {
+    /// `measured`: whether performed syncs are seen on any file system.
+    fn into_file(self, path: Option<&[u8]>, measured: bool) -> File {
+        let performed = self.calls.performed;
+        let seen = !performed.is_empty() || self.identities.iter().any(|name| name.performed_seen);
         // Which inode stands for the path: one that still has the name, then the last seen.
         let latest =
             self.identities.iter().max_by_key(|name| (!name.deleted, name.seen, name.inode, name.dev));
@@ -112,7 +127,7 @@ impl Merged {
                 .into_iter()
                 .map(|(op, sum)| (op.name().to_owned(), sum.into_file_op()))
                 .collect(),
-            performed: None,
+            performed: (measured && seen).then(|| performed.into_model()),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod completeness;
 mod files;
 mod percentiles;
+mod performed;
 mod processes;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,8 @@ pub struct FileName {
     pub group: Option<String>,
     /// Grows from file to file in the order they were first seen; 0 where that is not known.
     pub seen: u64,
+    /// Whether syncs that its file system performs are seen.
+    pub performed_seen: bool,
 }
 
 /// What is known of a process image.

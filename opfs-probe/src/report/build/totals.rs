@@ -7,6 +7,7 @@ use opfs_probe_common::call::{CallTally, Op};
 use opfs_probe_common::histogram::{Histogram, PERCENTILE_ERROR};
 
 use super::percentiles::{buckets, percentile_ns};
+use super::performed::ByCause;
 use super::{Naming, files, processes};
 use crate::attribution::totals::{CallKey, FileRef, Totals};
 use crate::report::model::{self, ErrorCodes, FileOp, Opens};
@@ -26,6 +27,13 @@ pub fn totals(counts: &Totals, naming: &impl Naming) -> model::Totals {
             FileRef::Known(_) | FileRef::Unseen => {}
         }
     }
+    let (mut performed, mut performed_detail_lost) = (ByCause::default(), 0);
+    for (key, count) in counts.performed.iter().flatten() {
+        performed.add(key.cause, *count);
+        if key.file == FileRef::Lost {
+            performed_detail_lost += count;
+        }
+    }
     model::Totals {
         sync_calls: all.count,
         sync_ns: all.total_ns(),
@@ -39,7 +47,8 @@ pub fn totals(counts: &Totals, naming: &impl Naming) -> model::Totals {
             .into_iter()
             .map(|(op, sum)| (op.name().to_owned(), sum.into_op(counts.histograms.get(&op))))
             .collect(),
-        performed: None,
+        performed: counts.performed.as_ref().map(|_| performed.into_model()),
+        performed_detail_lost,
         flushes: None,
         opens: counts.opens.map(|opens| Opens {
             count: opens.count,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Everything counted in some stretch of a session.
 ///
-/// The counts of `files`, `no_file` and `detail_lost` add up to `sync_calls`, as do those of
+/// A file or a process that is here for performed syncs alone has a count of 0. The counts of `files`, `no_file` and `detail_lost` add up to `sync_calls`, as do those of
 /// `ops` and those of `processes`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
@@ -32,8 +32,11 @@ pub struct Totals {
     pub detail_lost: u64,
     /// By kind of call; kinds without a call are left out.
     pub ops: BTreeMap<String, Op>,
-    /// Syncs that the file system ran.
+    /// Syncs that file systems ran.
     pub performed: Option<Performed>,
+    /// Those of `performed` whose process and file were not kept.
+    #[serde(default)]
+    pub performed_detail_lost: u64,
     /// Flushes that devices got.
     pub flushes: Option<Vec<Flush>>,
     /// Opens.
@@ -90,6 +93,16 @@ pub struct Performed {
     pub kernel: Option<u64>,
     /// Requests through `io_uring`.
     pub uring: Option<u64>,
+}
+
+impl Performed {
+    /// All of them that were measured; none if nothing was.
+    pub fn total(&self) -> Option<u64> {
+        [self.explicit, self.implicit, self.kernel, self.uring]
+            .into_iter()
+            .flatten()
+            .reduce(|sum, more| sum + more)
+    }
 }
 
 /// Flushes that a device got.
@@ -155,6 +168,9 @@ pub struct Process {
     pub count: u64,
     /// Time inside them; null if none was timed.
     pub total_ns: Option<u64>,
+    /// Syncs that file systems ran for it.
+    #[serde(default)]
+    pub performed: Option<Performed>,
 }
 
 /// What a process does in its program.
@@ -264,7 +280,7 @@ pub struct File {
     pub max_ns: Option<u64>,
     /// By kind of call.
     pub ops: BTreeMap<String, FileOp>,
-    /// Syncs that the file system ran.
+    /// Syncs that its file system ran; null where none of that is seen.
     pub performed: Option<Performed>,
 }
 

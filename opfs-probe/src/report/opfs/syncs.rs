@@ -150,8 +150,9 @@ pub fn most_synced(label: &str, session: &Session, profile_dir: Option<&str>) ->
         total.sync_calls,
         seconds(total.sync_ns, 1),
     );
-    text.push_str(if total.files.is_empty() { " No file was synced.\n" } else { " Most-synced files:\n" });
-    for file in total.files.iter().take(MOST_SYNCED) {
+    let mut files = total.files.iter().filter(|file| file.count > 0).take(MOST_SYNCED).peekable();
+    text.push_str(if files.peek().is_none() { " No file was synced.\n" } else { " Most-synced files:\n" });
+    for file in files {
         let name = match &file.path {
             Some(path) => code(&in_profile(path, profile_dir)),
             None => "(unknown)".to_owned(),

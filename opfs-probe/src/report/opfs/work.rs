@@ -1,6 +1,6 @@
 //! What a workload synced, from the windows the page announced: workload › pass › loop › step.
 
-use crate::report::model::{Performed, Session, Totals, Window};
+use crate::report::model::{Session, Totals, Window};
 
 /// The window around a pass's timed calls.
 const LOOP: &str = "loop";
@@ -154,8 +154,7 @@ impl Tally {
 }
 
 fn performed(totals: &Totals) -> Option<u64> {
-    let Performed { explicit, implicit, kernel, uring } = totals.performed?;
-    [explicit, implicit, kernel, uring].into_iter().flatten().reduce(|sum, more| sum + more)
+    totals.performed?.total()
 }
 
 fn flushed(totals: &Totals) -> Option<u64> {
