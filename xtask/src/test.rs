@@ -24,7 +24,7 @@ pub struct Arguments {
 }
 
 /// Tests of the workspace that need root, by the file they are in.
-const ROOT_TESTS: [&str; 5] = ["kernel", "daemon", "cli", "bench", "browsers"];
+const ROOT_TESTS: [&str; 6] = ["kernel", "filesystem", "daemon", "cli", "bench", "browsers"];
 
 enum Outcome {
     Passed,
