@@ -143,6 +143,7 @@ fn counted(report: &Report) -> &Totals {
     window.total.as_ref().expect("it was counted")
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "reports have it optional")]
 fn performed(explicit: u64, implicit: u64) -> Option<Performed> {
     Some(Performed { explicit: Some(explicit), implicit: Some(implicit), kernel: Some(0), uring: Some(0) })
 }

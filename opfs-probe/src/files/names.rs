@@ -176,14 +176,12 @@ impl Names {
             // A mount in no namespace has no place, an overlay's layer for one; and a name that is
             // known by its inode alone has no mount. Another mount here may lead there.
             sight.path = self.fresh_mounts().find(record.file.dev, &fs_path);
+        } else if Some(record.mount_namespace) == self.mounts.namespace {
+            sight.path = Some(parts.path());
         } else {
-            if Some(record.mount_namespace) == self.mounts.namespace {
-                sight.path = Some(parts.path());
-            } else {
-                let here = self.fresh_mounts().find(record.file.dev, &fs_path);
-                sight.foreign_namespace = here.is_none();
-                sight.path = Some(here.unwrap_or_else(|| parts.path()));
-            }
+            let here = self.fresh_mounts().find(record.file.dev, &fs_path);
+            sight.foreign_namespace = here.is_none();
+            sight.path = Some(here.unwrap_or_else(|| parts.path()));
         }
         if sight.path.is_some() {
             sight.resolved_by = ResolvedBy::Kernel;
