@@ -77,7 +77,19 @@ pub fn main() -> ExitCode {
 
 /// Says what failed.
 fn complain(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", in_words(error));
+}
+
+/// An error and its causes, each told once: many an error has its cause in its own words already.
+fn in_words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !words.contains(&cause) {
+            let separator = if words.is_empty() { "" } else { ": " };
+            words = words + separator + &cause;
+        }
+    }
+    words
 }
 
 fn dispatch(command: Command) -> Result<ExitCode> {
@@ -106,4 +118,28 @@ fn log_to_stderr(verbose: u8) {
         .with_writer(stderr)
         .with_ansi(stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
+    use anyhow::{Context, anyhow};
+
+    use super::in_words;
+    use crate::server::ServeError;
+
+    #[test]
+    fn a_cause_that_is_told_already_is_not_told_again() {
+        let source = || io::Error::from(io::ErrorKind::NotFound);
+        let error = ServeError::Socket { path: PathBuf::from("/nowhere/socket"), source: source() };
+        assert_eq!(
+            in_words(&error.into()),
+            "can't serve /nowhere/socket: entity not found; choose another --socket, or run as a user who may write there"
+        );
+        let error = Err::<(), _>(source()).context("reading the file").unwrap_err();
+        assert_eq!(in_words(&error), "reading the file: entity not found");
+        assert_eq!(in_words(&anyhow!("alone")), "alone");
+    }
 }

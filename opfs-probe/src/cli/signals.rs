@@ -111,7 +111,7 @@ impl Endings {
         tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),
             _ = self.interrupt.recv() => SignalKind::interrupt(),
-            Some(_) = received(&mut self.hang_up) => SignalKind::hangup(),
+            Some(()) = received(&mut self.hang_up) => SignalKind::hangup(),
         }
     }
 }

@@ -5,14 +5,18 @@ use std::io;
 use std::path::Path;
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::statfs::{TRACEFS_MAGIC, statfs};
 
 /// Where tracefs belongs.
 const TRACING: &str = "/sys/kernel/tracing";
 /// Where older systems have it.
 const DEBUG_TRACING: &str = "/sys/kernel/debug/tracing";
+/// Its folders are root's alone unless they are mounted otherwise.
+const UNREADABLE: &str =
+    "tracefs is mounted, but this process may not read it: CAP_DAC_READ_SEARCH lets it, or sudo";
 
 /// Runs `work` on a thread that can see tracefs.
 ///
@@ -21,6 +25,9 @@ const DEBUG_TRACING: &str = "/sys/kernel/debug/tracing";
 pub fn with_tracefs<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     if events().is_some() {
         return work();
+    }
+    if is_mounted() {
+        bail!("{UNREADABLE}");
     }
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
@@ -49,7 +56,7 @@ pub fn has_event(category: &str, name: &str) -> bool {
 
 /// Byte offset of the first field behind the system call number, from a tracepoint's `format` file.
 pub fn first_field_offset(category: &str, name: &str) -> Result<u32> {
-    let tracing = events().context("tracefs is not mounted")?;
+    let tracing = events().context(if is_mounted() { UNREADABLE } else { "tracefs is not mounted" })?;
     let file = tracing.join("events").join(category).join(name).join("format");
     let format = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     parse_first_field_offset(&format)
@@ -62,6 +69,11 @@ fn parse_first_field_offset(format: &str) -> Option<u32> {
     fields.find(|line| line.contains("__syscall_nr;"))?;
     let offset = fields.next()?.split("offset:").nth(1)?;
     offset.split(';').next()?.parse().ok()
+}
+
+/// Whether tracefs is where it belongs, readable or not.
+fn is_mounted() -> bool {
+    statfs(TRACING).is_ok_and(|found| found.filesystem_type() == TRACEFS_MAGIC)
 }
 
 fn mount_privately() -> io::Result<()> {

@@ -230,6 +230,19 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_nobody_waits_for_has_ended() {
+        let mut child = Command::new("/bin/true").spawn().unwrap();
+        let process = Process::of(child.id()).unwrap();
+        let start = std::time::Instant::now();
+        while !is_ending(&process) {
+            assert!(start.elapsed() < std::time::Duration::from_secs(10), "it ends at once");
+            std::thread::yield_now();
+        }
+        assert_eq!(Process::of(child.id()), Some(process), "and can be seen still");
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn a_scan_looks_again_until_nothing_is_new() {
         let process = |pid| Process { pid, parent: 1, start_ticks: 5 };
         let mut looks = [vec![process(1)], vec![process(1), process(2)], vec![process(2)]].into_iter();

@@ -11,7 +11,7 @@ use crate::attribution::window::{Begin, ClientId, Moment, SessionId, WindowId};
 use crate::bench::host::PageEvent;
 use crate::metrics::Snapshot;
 use crate::processes::sockets::owner_of_peer;
-use crate::processes::tree::{Process, Snapshot as ProcessSnapshot};
+use crate::processes::tree::{Process, Snapshot as ProcessSnapshot, is_kernel_thread};
 use crate::report;
 use crate::report::model::SessionKind;
 use crate::server::answer::{Code, Refusal};
@@ -246,6 +246,10 @@ fn owner(peer: &Peer, wanted: Option<u32>) -> Result<Owner, Refusal> {
     };
     let process = Process::of(pid)
         .ok_or_else(|| Refusal::bad(format!("there is no process {pid} to own the window")))?;
+    if is_kernel_thread(pid) {
+        let message = format!("process {pid} is one of the kernel's own threads, and makes no calls");
+        return Err(Refusal::bad(message));
+    }
     let owner = Owner { process, uid: super::detached::user_of(pid) };
     if uid.is_some_and(|uid| uid != 0 && Some(uid) != owner.uid) {
         let message = format!("process {pid} belongs to another user");

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::Watcher;
 use crate::attribution::window::{ClientId, SessionId};
-use crate::processes::tree::Process;
+use crate::processes::tree::{Process, is_ending};
 
 /// The process that a detached window belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,8 @@ impl Detached {
     fn take_ownerless(&mut self) -> Vec<ClientId> {
         let gone = |open: &Open| {
             let process = open.owner.process;
-            !Process::of(process.pid).is_some_and(|now| same(&now, &process))
+            // Not whether anybody has asked for its exit status: a parent may never do that.
+            is_ending(&process)
         };
         let mut clients: Vec<ClientId> =
             self.windows.values().filter(|open| gone(open)).map(|open| open.client).collect();

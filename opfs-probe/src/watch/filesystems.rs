@@ -1,10 +1,13 @@
 //! The file systems that synced files lie on.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
-use crate::files::major_minor;
-use crate::files::mounts::Mounts;
+use crate::files::mounts::{Mount, Mounts};
+use crate::files::{major_minor, stat_major_minor};
 use crate::report::model::{Filesystem, Session};
 
 /// Those of the files in these sessions, as mounted here.
@@ -14,8 +17,7 @@ pub fn of(sessions: &[Session]) -> Vec<Filesystem> {
     let Ok(mounts) = Mounts::read() else { return Vec::new() };
     let mut filesystems: Vec<Filesystem> = Vec::new();
     for mount in mounts.mounts {
-        let (major, minor) = major_minor(mount.dev);
-        let dev = format!("{major}:{minor}");
+        let dev = dev_of(&mount);
         if !devices.contains(dev.as_str()) || filesystems.iter().any(|known| known.dev == dev) {
             continue;
         }
@@ -35,4 +37,15 @@ pub fn of(sessions: &[Session]) -> Vec<Filesystem> {
         });
     }
     filesystems
+}
+
+/// The device as `stat()` reports it, and so files have it: of Btrfs each subvolume has its own, which
+/// the kernel's list of mounts does not show.
+fn dev_of(mount: &Mount) -> String {
+    let of_subvolume = (mount.fstype == b"btrfs")
+        .then(|| fs::metadata(OsStr::from_bytes(&mount.mountpoint)).ok())
+        .flatten()
+        .map(|metadata| stat_major_minor(metadata.dev()));
+    let (major, minor) = of_subvolume.unwrap_or_else(|| major_minor(mount.dev));
+    format!("{major}:{minor}")
 }
