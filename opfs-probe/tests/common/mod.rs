@@ -37,10 +37,10 @@ pub fn require_root() {
 /// The program that issues a known mix of sync calls, built if it is not: Cargo builds no examples for a
 /// single test. `SYNC_GENERATOR` names one that is ready, where there is no Cargo.
 pub fn sync_generator() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(ready) = std::env::var_os("SYNC_GENERATOR") {
         return ready.into();
     }
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         // target/PROFILE/deps/TEST
         let own = std::env::current_exe().expect("the test's own path");
