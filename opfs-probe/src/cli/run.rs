@@ -51,7 +51,7 @@ const OURSELVES: ClientId = ClientId(0);
     sudo opfs-probe run --tracer ebpf,strace -- dd if=/dev/zero of=file count=1 conv=fsync")]
 pub struct Arguments {
     /// The session's and its window's name [default: the command's].
-    #[arg(long)]
+    #[arg(long, value_parser = name)]
     name: Option<String>,
     /// Run the command as this user.
     #[arg(long)]
@@ -64,6 +64,15 @@ pub struct Arguments {
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// A name as the protocol allows it for windows.
+fn name(text: &str) -> Result<String, String> {
+    let limit = server::Limits::default().name_bytes;
+    if text.is_empty() || text.len() > limit || text.chars().any(char::is_control) {
+        return Err(format!("a name has 1 to {limit} bytes and no control characters"));
+    }
+    Ok(text.to_owned())
 }
 
 /// A way to count.

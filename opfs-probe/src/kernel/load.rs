@@ -8,6 +8,7 @@ use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint, TracePoint};
 use aya::{Ebpf, EbpfLoader};
 use nix::libc;
+use nix::sys::resource::{Resource, getrlimit};
 use opfs_probe_common::config::Config;
 use opfs_probe_common::epoch::EXCLUDED_SLOT;
 use opfs_probe_common::offsets::UNKNOWN;
@@ -98,6 +99,7 @@ impl Loaded {
     /// The same with other sizes of some maps, by name: the tests fill small ones.
     pub fn with_map_sizes(sizes: &[(&str, u32)]) -> Result<Self> {
         privileges::require()?;
+        require_descriptors()?;
         with_tracefs(|| load(sizes))
     }
 }
@@ -206,6 +208,18 @@ fn stage(map_sizes: &[(&str, u32)]) -> Result<Staged> {
     }
     coverage_gaps.extend(performed::gaps(&performed::seen(&probes)));
     Ok(Staged { programs, describing, probes, coverage_gaps, self_test_fd: config.self_test_fd })
+}
+
+/// Programs, maps and links take a descriptor each, and a run needs some beside.
+fn require_descriptors() -> Result<()> {
+    const NEEDED: u64 = 128;
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).context("asking how many files may be open")?;
+    if limit < NEEDED {
+        bail!(
+            "only {limit} files may be open, and the probe needs {NEEDED}: raise the limit with `ulimit -n`"
+        );
+    }
+    Ok(())
 }
 
 fn is_vital(probe: &Probe) -> bool {
