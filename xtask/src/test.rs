@@ -26,6 +26,9 @@ pub struct Arguments {
 /// Tests of the workspace that need root, by the file they are in.
 const ROOT_TESTS: [&str; 6] = ["kernel", "filesystem", "daemon", "cli", "bench", "browsers"];
 
+/// What the tests in `filesystem` make file systems with, each with Debian's package of it.
+const FILESYSTEM_TOOLS: [(&str, &str); 2] = [("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")];
+
 enum Outcome {
     Passed,
     Failed,
@@ -180,6 +183,9 @@ fn root_test(workspace: &Workspace, test: &str) -> Result<Outcome> {
             cargo.env(format!("CARGO_TARGET_{target}_RUNNER"), "sudo --preserve-env");
         }
         Root::No => bail!("needs root: neither root nor a usable sudo; run `cargo xtask test` as root"),
+    }
+    if test == "filesystem" {
+        setup::tools(&FILESYSTEM_TOOLS, false)?;
     }
     cargo.args(["test", "--package", "opfs-probe", "--test", test, "--", "--test-threads=1"]);
     passed(&mut cargo)

@@ -177,7 +177,7 @@ fn a_child_that_outlives_its_command_is_left_alone() {
     let run = Run::new(&[]);
     let late = run.folder().join("late");
     let script = format!(
-        "sync -d /; setsid sh -c 'sleep 1; dd if=/dev/zero of={} count=1 conv=fsync' >/dev/null 2>&1 </dev/null &",
+        "sync -d /; setsid sh -c 'sleep 5; dd if=/dev/zero of={} count=1 conv=fsync' >/dev/null 2>&1 </dev/null &",
         late.display()
     );
     let ran = run.of(&shell(&script));
@@ -187,7 +187,7 @@ fn a_child_that_outlives_its_command_is_left_alone() {
     assert_eq!(total.sync_calls, 1, "only what the command did meanwhile");
     assert!(ran.report.completeness.is_perfect(), "{:?}", ran.report.completeness);
     let start = Instant::now();
-    while !late.exists() && start.elapsed() < Duration::from_secs(10) {
+    while !late.exists() && start.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(20));
     }
     assert!(late.exists(), "the child was harmed");

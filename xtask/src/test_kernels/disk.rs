@@ -13,7 +13,8 @@ use super::programs::Programs;
 use crate::command::{self, which};
 
 /// Programs of this machine that the tests or the guest's first process call. busybox has the rest.
-const CALLED: [&str; 6] = ["modprobe", "mount", "strace", "sync", "umount", "unshare"];
+const CALLED: [&str; 10] =
+    ["dd", "modprobe", "mount", "setsid", "sh", "sleep", "strace", "sync", "umount", "unshare"];
 
 const INIT: &str = include_str!("init.sh");
 
