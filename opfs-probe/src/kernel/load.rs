@@ -223,10 +223,12 @@ fn require_descriptors() -> Result<()> {
 }
 
 fn is_vital(probe: &Probe) -> bool {
-    !probe.attached
-        && (probe.layer == Layer::Process
-            || probe.name.ends_with("_fsync")
-            || probe.name.ends_with("_fdatasync"))
+    let vital = match probe.layer {
+        Layer::Process => true,
+        Layer::Syscall => probe.name.ends_with("_fsync") || probe.name.ends_with("_fdatasync"),
+        Layer::Filesystem => false,
+    };
+    vital && !probe.attached
 }
 
 fn attach(programs: &mut Ebpf, planned: &Planned, kernel_types: &aya::Btf) -> Result<()> {
@@ -298,5 +300,20 @@ impl Staged {
             0 => bail!("the probes are attached but don't run; does a seccomp filter block fsync here?"),
             own => Ok(own as u32),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_is_not_there_stops_nothing() {
+        let missing =
+            |name: &str, layer| Probe { name: name.to_owned(), layer, attached: false, reason: None };
+        assert!(vital_missing(&[missing("xfs:xfs_file_fsync", Layer::Filesystem)]).is_none());
+        assert!(vital_missing(&[missing("syscalls:sys_exit_creat", Layer::Syscall)]).is_none());
+        assert!(vital_missing(&[missing("syscalls:sys_enter_fsync", Layer::Syscall)]).is_some());
+        assert!(vital_missing(&[missing("sched:sched_process_fork", Layer::Process)]).is_some());
     }
 }
