@@ -34,29 +34,29 @@ pub fn socket_path(option: Option<PathBuf>) -> PathBuf {
 pub enum ClientError {
     /// There is no probe at the socket.
     #[error(
-        "no probe answers at {}: {source}; start one with `opfs-probe daemon`, or name its socket with --socket or {SOCKET_VARIABLE}", path.display()
+        "no probe answers at {}: {why}; start one with `opfs-probe daemon`, or name its socket with --socket or {SOCKET_VARIABLE}", path.display()
     )]
     NoProbe {
         /// The socket.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// The socket is for others.
-    #[error("can't use {}: {source}; join the socket's group, or use sudo", path.display())]
+    #[error("can't use {}: {why}; join the socket's group, or use sudo", path.display())]
     NotAllowed {
         /// The socket.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// The probe went silent, or away.
-    #[error("the probe at {} gave no answer: {source}; see its log", path.display())]
+    #[error("the probe at {} gave no answer: {why}; see its log", path.display())]
     NoAnswer {
         /// The socket.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// What came back is not the protocol.
     #[error("what serves {} answers in another language: {answer}; is it another version of opfs-probe?", path.display())]
@@ -103,16 +103,16 @@ impl Client {
         let path = path.to_owned();
         let stream = match UnixStream::connect(&path) {
             Ok(stream) => stream,
-            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(ClientError::NotAllowed { path, source });
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ClientError::NotAllowed { path, why });
             }
-            Err(source) => return Err(ClientError::NoProbe { path, source }),
+            Err(why) => return Err(ClientError::NoProbe { path, why }),
         };
         let bounded =
             stream.set_read_timeout(Some(ANSWER_WAIT)).and(stream.set_write_timeout(Some(ANSWER_WAIT)));
         match bounded {
             Ok(()) => Ok(Self { stream: BufReader::new(stream), path }),
-            Err(source) => Err(ClientError::NoAnswer { path, source }),
+            Err(why) => Err(ClientError::NoAnswer { path, why }),
         }
     }
 
@@ -163,7 +163,7 @@ impl Client {
     fn ask(&mut self, question: &Value) -> Result<Value, ClientError> {
         let answer = self
             .exchange(&question.to_string())
-            .map_err(|source| ClientError::NoAnswer { path: self.path.clone(), source })?;
+            .map_err(|why| ClientError::NoAnswer { path: self.path.clone(), why })?;
         let Ok(answer) = serde_json::from_slice::<Value>(&answer) else {
             return Err(self.strange(&String::from_utf8_lossy(&answer)));
         };
