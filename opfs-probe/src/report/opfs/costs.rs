@@ -11,7 +11,7 @@ use crate::report::units::NOT_MEASURED;
 pub fn costs(runs: &[Run<'_>], kind: Kind) -> Table {
     let labels = || runs.iter().map(|run| plain(&run.label));
     let mut titles = vec!["<Workload".to_owned()];
-    titles.extend(labels().map(|label| format!("{label} µs/call")));
+    titles.extend(labels().map(|label| format!("{label} time/call")));
     titles.extend(
         labels()
             .skip(1)
