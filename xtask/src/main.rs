@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(
     name = "cargo xtask",
+    bin_name = "cargo xtask",
     arg_required_else_help = true,
     after_help = "`cargo xtask bench` and `cargo xtask test` do everything on a fresh machine, set-up included."
 )]
