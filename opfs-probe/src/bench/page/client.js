@@ -234,7 +234,8 @@ let latest = null;
 /**
  * Connects to the probe that served this module, or to `url` (ws://127.0.0.1:PORT/v1/windows).
  * Always gives a client. `token` is needed unless the page is the probe's own; `client` names the
- * program and its version; `meta` is kept with the session; `timeout` is in milliseconds.
+ * program and its version; `meta` is taken and, so far, not kept;
+ * `timeout` is how many milliseconds the connection may take, 2000 unless given.
  */
 export function connect({ url = ownUrl(), token, client = "opfs-probe-client/1", meta, timeout = CONNECT_TIMEOUT_MS } = {}) {
   latest = new Client().open({ url, token, client, meta, timeout });
