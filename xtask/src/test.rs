@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{self, Root};
 use crate::setup;
-use crate::test_kernels;
 use crate::workspace::Workspace;
 
 /// Arguments of `cargo xtask test`.
@@ -59,7 +58,6 @@ fn stages() -> Vec<Stage> {
         name: format!("{test} tests (root)"),
         run: Box::new(move |workspace| root_test(workspace, test)),
     }));
-    stages.push(Stage { name: "kernel matrix".to_owned(), run: Box::new(|_| kernel_matrix()) });
     stages
 }
 
@@ -124,15 +122,6 @@ fn clippy_kernel(workspace: &Workspace) -> Result<Outcome> {
     cargo.args(["clippy", "--release", "--manifest-path", "opfs-probe-ebpf/Cargo.toml", "--target-dir"]);
     cargo.arg(workspace.target.join("kernel-clippy")).args(["--", "-D", "warnings"]);
     passed(cargo.env("RUSTC_BOOTSTRAP", "1"))
-}
-
-/// The kernel tests on other kernels.
-fn kernel_matrix() -> Result<Outcome> {
-    if let Some(why) = test_kernels::IMPOSSIBLE {
-        return Ok(Outcome::Skipped(why));
-    }
-    test_kernels::run(&test_kernels::Arguments::default())?;
-    Ok(Outcome::Passed)
 }
 
 fn docs(workspace: &Workspace) -> Result<Outcome> {
