@@ -3,6 +3,7 @@
 use opfs_probe_common::epoch::{EXCLUDED_SLOT, SYSTEM_SLOT};
 use serde_json::Value;
 
+use super::attach::file_name;
 use super::clock::now;
 use super::detached::Owner;
 use super::state::AnnounceError;
@@ -11,7 +12,7 @@ use crate::attribution::window::{Begin, ClientId, Moment, SessionId, WindowId};
 use crate::bench::host::PageEvent;
 use crate::metrics::Snapshot;
 use crate::processes::sockets::owner_of_peer;
-use crate::processes::tree::{Process, Snapshot as ProcessSnapshot, is_kernel_thread};
+use crate::processes::tree::{Process, Snapshot as ProcessSnapshot, exe, is_kernel_thread};
 use crate::report;
 use crate::report::model::SessionKind;
 use crate::server::answer::{Code, Refusal};
@@ -187,7 +188,8 @@ impl Watcher {
         }
     }
 
-    /// The session that a process belongs to, or a new one with it as the root.
+    /// The session that a process belongs to, or a new one with it as the root. A browser has one of
+    /// its own, whatever it was started from: its windows are to hold nobody else's calls.
     fn session_of_process(&self, pid: u32) -> Result<SessionId, Refusal> {
         let failed = |error: anyhow::Error| Refusal::new(Code::Internal, format!("{error:#}"));
         // Two tabs of one browser that connect at once are one session.
@@ -196,7 +198,9 @@ impl Watcher {
         if let Some(slot) = slot.filter(|slot| *slot != SYSTEM_SLOT && *slot != EXCLUDED_SLOT) {
             let state = self.state();
             let known = state.facts.iter().find(|(_, facts)| facts.slot == Some(slot));
-            if let Some((session, _)) = known {
+            if let Some((session, facts)) = known
+                && (facts.root_pid == Some(pid) || !is_browser_process(pid))
+            {
                 return Ok(*session);
             }
         }
@@ -265,6 +269,10 @@ impl From<AnnounceError> for Refusal {
             AnnounceError::Failed(failed) => Self::new(Code::Internal, format!("{failed:#}")),
         }
     }
+}
+
+fn is_browser_process(pid: u32) -> bool {
+    exe(pid).is_some_and(|program| kind_of(Some(file_name(&program))) == SessionKind::Browser)
 }
 
 /// The kind of a session that is made for a running process.

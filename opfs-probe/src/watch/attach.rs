@@ -148,7 +148,7 @@ fn script(pid: u32) -> Option<String> {
     names.find(is_script).map(lossy)
 }
 
-fn file_name(path: &[u8]) -> &[u8] {
+pub(super) fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
