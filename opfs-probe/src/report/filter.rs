@@ -61,6 +61,9 @@ impl Filter {
     /// the nearest one around it that is kept, if any.
     #[must_use]
     pub fn apply(&self, mut report: Report) -> Report {
+        if self.keeps_all() {
+            return report;
+        }
         report.sessions.retain_mut(|session| self.keep_session(session));
         report.narrowed_to.extend(self.windows.iter().map(|glob| glob.pattern().to_owned()));
         if self.windows.is_empty() {
@@ -73,6 +76,10 @@ impl Filter {
             add_up(&mut report.completeness, kept.filter_map(|window| window.total.as_ref()));
         }
         report
+    }
+
+    fn keeps_all(&self) -> bool {
+        self.windows.is_empty() && self.sessions.is_empty() && self.since.is_none() && self.until.is_none()
     }
 
     fn keep_session(&self, session: &mut Session) -> bool {
