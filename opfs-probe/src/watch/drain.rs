@@ -14,7 +14,7 @@ use crate::attribution::window::{Epoch, SessionId};
 use crate::kernel::collector::{Collector, Record, barrier};
 
 /// How long a session stays in one epoch, so that the kernel's maps stay small.
-pub const LONGEST_EPOCH: Duration = Duration::from_secs(10);
+const LONGEST_EPOCH: Duration = Duration::from_secs(10);
 
 impl Watcher {
     /// Takes over the counts of all epochs that ended and have no call in flight.

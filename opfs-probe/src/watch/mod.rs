@@ -30,7 +30,6 @@ use state::State;
 
 pub use attach::Target;
 pub use clock::now;
-pub use drain::LONGEST_EPOCH;
 pub use reporting::host;
 pub use sessions::NewSession;
 pub use state::EpochSpan;

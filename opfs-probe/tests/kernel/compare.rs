@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::time::Duration;
 
 use opfs_probe::report::model::{File, Op, Report, ResolvedBy, Session, Totals, Window};
-use opfs_probe::watch::LONGEST_EPOCH;
 
 use crate::truth::{Call, Case, Count, Process, Truth, all_bytes, bytes};
 
@@ -63,23 +61,13 @@ pub fn differences(truth: &Truth, report: &Report, how: How) -> Vec<String> {
         differ.expect("aborted", &window.aborted, &false);
         differ.expect("detail lost", &window.detail_lost, &Some(0));
         match &window.total {
-            Some(total) => {
-                case_differences(case, total, how, &mut differ);
-                differ.expect_within("straddling", total.straddling, straddling(window.duration_ns));
-            }
+            Some(total) => case_differences(case, total, how, &mut differ),
             None => differ.say("not counted"),
         }
     }
     "the whole session".clone_into(&mut differ.place);
     whole_session(truth, report, session, &mut differ);
     differ.found
-}
-
-/// The generator waits for its calls before it ends a window, so none straddles; but a session moves on
-/// to another epoch in mid-window where a window is long, as on a slow machine.
-fn straddling(duration_ns: u64) -> Range {
-    let moved_on = Duration::from_nanos(duration_ns) >= LONGEST_EPOCH;
-    Range { min: 0, max: if moved_on { u64::MAX } else { 0 } }
 }
 
 #[derive(Default)]
@@ -119,6 +107,7 @@ fn case_differences(case: &Case, total: &Totals, how: How, differ: &mut Differen
             op_differences(op, calls, reported, differ);
         }
     }
+    differ.expect("straddling", &total.straddling, &0);
     differ.expect("restarted", &total.restarted, &0);
     differ.expect("in flight", &total.in_flight, &0);
     differ.expect("detail lost", &total.detail_lost, &0);
@@ -362,7 +351,7 @@ fn whole_session(truth: &Truth, report: &Report, session: &Session, differ: &mut
     differ.expect("exact", &completeness.exact_counts, &true);
     differ.expect("detail lost", &completeness.detail_lost, &0);
     differ.expect("latencies lost", &completeness.latencies_lost, &0);
-    differ.expect_within("straddling", completeness.straddling_calls, straddling(session.duration_ns));
+    differ.expect("straddling", &completeness.straddling_calls, &0);
     differ.expect("in flight", &completeness.in_flight_calls, &0);
     differ.expect("warnings", &completeness.warnings, &Vec::new());
     differ.expect_within("calls without a path", completeness.unresolved_calls, unnamed);
