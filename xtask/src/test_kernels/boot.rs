@@ -76,7 +76,7 @@ impl Guest {
         Ran {
             took,
             booted: text("/results/booted").ok().and_then(|seconds| seconds.trim().parse().ok()),
-            summary: last_of(&console, "test result: ").unwrap_or_default(),
+            summary: summary(&console),
             skipped: skipped(&console),
             failure,
             counts: counts.ok(),
@@ -182,8 +182,15 @@ fn skipped(console: &str) -> BTreeSet<String> {
     console.lines().filter_map(|line| Some(line.trim().split_once("SKIPPED: ")?.1.to_owned())).collect()
 }
 
-fn last_of(text: &str, prefix: &str) -> Option<String> {
-    text.lines().rev().find_map(|line| line.trim().strip_prefix(prefix)).map(str::to_owned)
+/// The sum of what each test program says last: `test result: ok. 6 passed; 0 failed; …`.
+fn summary(console: &str) -> String {
+    let results = || console.lines().filter(|line| line.starts_with("test result: "));
+    let sum = |what: &str| -> u64 {
+        let numbers =
+            results().filter_map(|line| line.split(what).next()?.rsplit(' ').next()?.parse::<u64>().ok());
+        numbers.sum()
+    };
+    format!("{} passed, {} failed", sum(" passed;"), sum(" failed;"))
 }
 
 #[cfg(test)]
@@ -193,9 +200,9 @@ mod tests {
     #[test]
     fn what_the_console_says_is_found() {
         let console = "test a ... SKIPPED: one\r\nSKIPPED: two\r\nSKIPPED: one\r\nok\r\n\
-            test result: ok. 1 passed\r\n[ 9.1] reboot: Power down\r\n";
+            test result: ok. 12 passed; 0 failed; 0 ignored\r\n\
+            test result: FAILED. 3 passed; 1 failed; 0 ignored\r\n[ 9.1] reboot: Power down\r\n";
         assert_eq!(skipped(console), ["one".to_owned(), "two".to_owned()].into());
-        assert_eq!(last_of(console, "test result: ").as_deref(), Some("ok. 1 passed"));
-        assert_eq!(last_of(console, "absent"), None);
+        assert_eq!(summary(console), "15 passed, 1 failed");
     }
 }

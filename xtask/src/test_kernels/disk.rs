@@ -13,8 +13,23 @@ use super::programs::Programs;
 use crate::command::{self, which};
 
 /// Programs of this machine that the tests or the guest's first process call. busybox has the rest.
-const CALLED: [&str; 10] =
-    ["dd", "modprobe", "mount", "setsid", "sh", "sleep", "strace", "sync", "umount", "unshare"];
+const CALLED: [&str; 15] = [
+    "btrfs",
+    "dd",
+    "losetup",
+    "mkfs.btrfs",
+    "mkfs.ext4",
+    "mkfs.xfs",
+    "modprobe",
+    "mount",
+    "setsid",
+    "sh",
+    "sleep",
+    "strace",
+    "sync",
+    "umount",
+    "unshare",
+];
 
 const INIT: &str = include_str!("init.sh");
 
@@ -41,10 +56,15 @@ pub fn populate(folder: &Path, kernels: &[Kernel], programs: &Programs, test: Op
     tree.write("etc/passwd", USERS, 0o644)?;
     tree.write("etc/group", GROUPS, 0o644)?;
     tree.write("init", INIT, 0o755)?;
-    let [tests, probe, generator] = programs.all().map(|path| path.display().to_string());
+    let (probe, generator) = (programs.probe.display(), programs.generator.display());
     let only = test.unwrap_or_default();
-    let variables = format!("TESTS='{tests}'\nPROBE='{probe}'\nGENERATOR='{generator}'\nONLY='{only}'\n");
-    tree.write("results/programs", &variables, 0o644)?;
+    tree.write(
+        "results/programs",
+        &format!("PROBE='{probe}'\nGENERATOR='{generator}'\nONLY='{only}'\n"),
+        0o644,
+    )?;
+    let tests: String = programs.tests.iter().map(|test| format!("{}\n", test.display())).collect();
+    tree.write("results/tests", &tests, 0o644)?;
 
     let mut libraries = BTreeSet::new();
     for program in programs.all() {

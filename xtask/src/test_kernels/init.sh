@@ -27,9 +27,12 @@ cp /sys/kernel/btf/vmlinux /results/btf
 . /results/programs
 "$PROBE" doctor --json >/results/doctor.json
 "$PROBE" doctor
-ROUNDS=1 SYNC_GENERATOR=$GENERATOR "$TESTS" --test-threads=1 --nocapture $ONLY
-echo $? >/results/status
-cut -d ' ' -f 1 /proc/uptime >/results/ended
+export ROUNDS=1 SYNC_GENERATOR="$GENERATOR"
+status=0
+while read -r tests; do
+    "$tests" --test-threads=1 --nocapture $ONLY </dev/null || status=$?
+done </results/tests
+echo "$status" >/results/status
 
 mount -o remount,ro /
 poweroff -f

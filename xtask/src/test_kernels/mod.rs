@@ -71,13 +71,15 @@ const ACCEL: &str = "tcg";
 const SERIES: [&str; 2] = ["6.1", "6.12"];
 
 /// Programs that this needs, each with Debian's package of it.
-const TOOLS: [(&str, &str); 6] = [
+const TOOLS: [(&str, &str); 8] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("depmod", "kmod"),
     ("mke2fs", "e2fsprogs"),
     ("strip", "binutils"),
     ("strace", "strace"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("mkfs.btrfs", "btrfs-progs"),
 ];
 
 /// Why this can't be done on this machine, whatever were installed.

@@ -13,32 +13,36 @@ use crate::workspace::Workspace;
 /// probe is compiled into its tests.
 pub struct Programs {
     /// The tests.
-    pub tests: PathBuf,
+    pub tests: Vec<PathBuf>,
     /// What they test.
     pub probe: PathBuf,
     /// What they run under it.
     pub generator: PathBuf,
 }
 
+/// The tests that depend on the kernel, as Cargo.toml names them.
+const TESTS: [&str; 2] = ["kernel", "filesystem"];
+
 impl Programs {
     /// Builds them.
     pub fn build(workspace: &Workspace) -> Result<Self> {
         // Beside the tests Cargo would make the example a test of its own.
-        let built = build(workspace, &["test", "--no-run", "--test", "kernel"])?;
+        let tests = TESTS.iter().flat_map(|test| ["--test", test]);
+        let built = build(workspace, &["test", "--no-run"].into_iter().chain(tests).collect::<Vec<_>>())?;
         let example = build(workspace, &["build", "--example", "sync-generator"])?;
         let find = |messages, name| {
             executable(messages, name).with_context(|| format!("Cargo did not say where it put {name}"))
         };
         Ok(Self {
-            tests: find(&built, "kernel")?,
+            tests: TESTS.iter().map(|test| find(&built, test)).collect::<Result<_>>()?,
             probe: find(&built, "opfs-probe")?,
             generator: find(&example, "sync-generator")?,
         })
     }
 
     /// All of them.
-    pub fn all(&self) -> [&Path; 3] {
-        [&self.tests, &self.probe, &self.generator]
+    pub fn all(&self) -> impl Iterator<Item = &Path> {
+        self.tests.iter().chain([&self.probe, &self.generator]).map(PathBuf::as_path)
     }
 }
 
