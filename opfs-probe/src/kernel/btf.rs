@@ -12,8 +12,12 @@ use std::ops::Range;
 pub struct Btf {
     data: Vec<u8>,
     strings: Range<usize>,
-    /// Start of each type's record; index 0 is type id 1.
+    /// Start of each type's record.
     types: Vec<u32>,
+    /// What the first of them and the first byte of the strings count as: a module's go on where those of
+    /// the kernel end.
+    first_type: u32,
+    first_string: u32,
 }
 
 /// How structures are laid out.
@@ -95,7 +99,15 @@ impl Btf {
         if at != records.end {
             return Err(BtfError::Malformed("a type runs past the end"));
         }
-        Ok(Self { data, strings, types })
+        Ok(Self { data, strings, types, first_type: 1, first_string: 0 })
+    }
+
+    /// Reads what a module adds, such as /sys/kernel/btf/xfs. Only its own structures can be looked up,
+    /// and of their members only those that are not beneath a type of the kernel's.
+    pub fn parse_module(data: Vec<u8>, kernel: &Self) -> Result<Self, BtfError> {
+        let first_type = kernel.first_type.saturating_add(kernel.types.len() as u32);
+        let first_string = kernel.first_string.saturating_add(kernel.strings.len() as u32);
+        Ok(Self { first_type, first_string, ..Self::parse(data)? })
     }
 
     /// The id of a type or function.
@@ -104,7 +116,7 @@ impl Btf {
             read_u32(&self.data, at + 4).is_some_and(|info| kind(info) == wanted as u32)
                 && read_u32(&self.data, at).is_some_and(|offset| self.string_is(offset, name))
         });
-        found.map(|index| index as u32 + 1).ok_or_else(|| BtfError::NotFound(name.to_owned()))
+        found.map(|index| index as u32 + self.first_type).ok_or_else(|| BtfError::NotFound(name.to_owned()))
     }
 
     /// The records of all structures of a name.
@@ -143,7 +155,7 @@ impl Btf {
     fn structure_behind(&self, mut type_id: u32) -> Option<usize> {
         const LONGEST_CHAIN: usize = 32;
         for _ in 0..LONGEST_CHAIN {
-            let record = *self.types.get((type_id as usize).checked_sub(1)?)? as usize;
+            let record = *self.types.get(type_id.checked_sub(self.first_type)? as usize)? as usize;
             match kind(read_u32(&self.data, record + 4)?) {
                 STRUCT | UNION => return Some(record),
                 TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG => {
@@ -156,6 +168,11 @@ impl Btf {
     }
 
     fn string_is(&self, offset: u32, expected: &str) -> bool {
+        // A module's anonymous names are the kernel's first string.
+        if offset == 0 {
+            return expected.is_empty();
+        }
+        let Some(offset) = offset.checked_sub(self.first_string) else { return false };
         let strings = &self.data[self.strings.clone()];
         strings.get(offset as usize..).is_some_and(|rest| {
             rest.strip_prefix(expected.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
@@ -232,16 +249,14 @@ mod tests {
         types.extend([0, info(UNION, 1), 16, 0, 4, 0]); // 5
         types.extend([0, info(2, 0), 2]); // 6: pointer to inner
         types.extend([outer, info(STRUCT, 3), 32, first, 1, 0, 0, 5, 64, next, 6, 192]); // 7
-        let type_bytes: Vec<u8> = types.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let mut data = Vec::new();
-        data.extend_from_slice(&MAGIC.to_ne_bytes());
-        data.extend_from_slice(&[1, 0]);
-        for word in [24, 0, type_bytes.len() as u32, type_bytes.len() as u32, strings.len() as u32] {
-            data.extend_from_slice(&word.to_ne_bytes());
-        }
-        data.extend_from_slice(&type_bytes);
-        data.extend_from_slice(&strings);
-        data
+        blob(&types, &strings)
+    }
+
+    fn blob(types: &[u32], strings: &[u8]) -> Vec<u8> {
+        let [types_len, strings_len] = [types.len() as u32 * 4, strings.len() as u32];
+        let header = [HEADER_BYTES as u32, 0, types_len, types_len, strings_len];
+        let words = header.iter().chain(types).flat_map(|word| word.to_ne_bytes());
+        MAGIC.to_ne_bytes().into_iter().chain([1, 0]).chain(words).chain(strings.iter().copied()).collect()
     }
 
     #[test]
@@ -265,6 +280,20 @@ mod tests {
         // A pointer is no structure: its target's members are not at an offset of this one.
         assert_eq!(btf.offset("outer", "next.y"), missing("next.y"));
         assert!(btf.size("absent").is_err());
+    }
+
+    /// `struct module { outer; int own; }`, whose first member is anonymous and of the kernel.
+    #[test]
+    fn a_module_goes_on_where_the_kernel_ends() {
+        let kernel = Btf::parse(sample()).unwrap();
+        let first = kernel.strings.len() as u32;
+        let types = [first, STRUCT << 24 | 2, 36, 0, 7, 0, first + 7, 1, 256];
+        let data = blob(&types, b"module\0own\0");
+        let module = Btf::parse_module(data, &kernel).unwrap();
+        assert_eq!(module.offset("module", "own"), Ok(32));
+        assert_eq!(module.size("module"), Ok(36));
+        assert!(module.offset("module", "first").is_err(), "that one is beneath a type of the kernel's");
+        assert!(module.offset("outer", "first").is_err());
     }
 
     proptest! {

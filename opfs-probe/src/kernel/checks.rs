@@ -9,10 +9,10 @@ use nix::libc;
 
 use super::bpf::{TinyProgram, create_map};
 use super::btf::{Btf, Kind};
-use super::load::KERNEL_BTF;
 use super::offsets;
 use super::privileges::{in_user_namespace, missing};
 use super::tracefs;
+use super::types::KERNEL_BTF;
 
 /// An answer to "can this kernel do that?"
 #[derive(Clone, Debug, PartialEq, Eq)]

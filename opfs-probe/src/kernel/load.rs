@@ -1,6 +1,5 @@
 //! Loads the programs and attaches them, as far as this kernel allows.
 
-use std::fs;
 use std::io::ErrorKind;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +14,6 @@ use opfs_probe_common::offsets::UNKNOWN;
 use opfs_probe_common::performed::Filesystem;
 use serde::Serialize;
 
-use super::btf::Btf;
 use super::collector::Collector;
 use super::control::Control;
 use super::offsets;
@@ -23,12 +21,10 @@ use super::performed;
 use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned};
 use super::privileges;
 use super::tracefs::{first_field_offset, has_event, with_tracefs};
+use super::types::KernelTypes;
 
 /// The kernel programs.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/opfs-probe.bpf.o"));
-
-/// The kernel's description of its own types.
-pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// What always stays unseen, whatever is attached.
 const ALWAYS_UNSEEN: [&str; 3] = [
@@ -172,9 +168,7 @@ fn load(map_sizes: &[(&str, u32)]) -> Result<Loaded> {
 }
 
 fn stage(map_sizes: &[(&str, u32)]) -> Result<Staged> {
-    let btf = fs::read(KERNEL_BTF)
-        .with_context(|| format!("reading {KERNEL_BTF} (the kernel needs CONFIG_DEBUG_INFO_BTF)"))?;
-    let offsets = offsets::find(&Btf::parse(btf)?)?;
+    let offsets = offsets::find(&KernelTypes::read()?)?;
     let config = Config {
         self_test_fd: -rand::random_range(1_000_000..i32::MAX),
         syscall_fields_offset: first_field_offset("syscalls", "sys_enter_fsync")?,

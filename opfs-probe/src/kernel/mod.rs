@@ -13,3 +13,4 @@ pub mod performed;
 pub mod plan;
 pub mod privileges;
 pub mod tracefs;
+mod types;
