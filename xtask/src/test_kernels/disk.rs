@@ -63,8 +63,8 @@ pub fn populate(folder: &Path, kernels: &[Kernel], programs: &Programs, test: Op
         &format!("PROBE='{probe}'\nGENERATOR='{generator}'\nONLY='{only}'\n"),
         0o644,
     )?;
-    let tests: String = programs.tests.iter().map(|test| format!("{}\n", test.display())).collect();
-    tree.write("results/tests", &tests, 0o644)?;
+    let tests: Vec<String> = programs.tests.iter().map(|test| test.display().to_string()).collect();
+    tree.write("results/tests", &(tests.join("\n") + "\n"), 0o644)?;
 
     let mut libraries = BTreeSet::new();
     for program in programs.all() {
