@@ -1,6 +1,8 @@
 //! What watching costs: the same benchmark under no tracer, eBPF and strace, in alternating runs, so
 //! that a machine's slow drift meets all three alike.
 
+mod picture;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -20,9 +22,12 @@ pub struct Arguments {
     /// Runs under each tracer.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Folder for the table and each run's results.
+    /// Folder for the table, its picture, and each run's results.
     #[arg(long, default_value = "opfs-bench/browsers")]
     out: PathBuf,
+    /// Run nothing: table and picture of the results that are in the folder.
+    #[arg(long)]
+    again: bool,
     /// Answer yes to the set-up's question.
     #[arg(long)]
     yes: bool,
@@ -40,24 +45,41 @@ type Samples = BTreeMap<(String, usize), BTreeMap<&'static str, Vec<f64>>>;
 /// Runs the task.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let workspace = Workspace::find()?;
-    setup::ensure(&workspace, arguments.yes)?;
-    let probe = bench::build(&workspace)?;
     let out = workspace.root.join(&arguments.out);
-    fs::create_dir_all(&out).with_context(|| format!("{} can't be made", out.display()))?;
+    if !arguments.again {
+        setup::ensure(&workspace, arguments.yes)?;
+        measure(&workspace, arguments.rounds, &out)?;
+    }
     let mut samples = Samples::new();
     for round in 0..arguments.rounds {
-        for tracer in order(round) {
-            let folder = out.join(format!("{tracer}-{}", round + 1));
-            let mut bench = bench::bench_command(&workspace, &probe)?;
-            bench.args(["--tracer", tracer, "--preset", "quick", "--out"]).arg(&folder);
-            command::run(&mut bench)?;
-            read_results(&folder, tracer, &mut samples)?;
+        for tracer in TRACERS {
+            read_results(&run_folder(&out, tracer, round), tracer, &mut samples)?;
         }
     }
     let table = table(&samples);
     println!("{table}");
-    let file = out.join("table.md");
-    fs::write(&file, table).with_context(|| format!("{} can't be written", file.display()))
+    for (name, text) in [("table.md", table), ("tracer-cost.svg", picture::draw(&samples))] {
+        let file = out.join(name);
+        fs::write(&file, text).with_context(|| format!("{} can't be written", file.display()))?;
+    }
+    Ok(())
+}
+
+fn measure(workspace: &Workspace, rounds: u32, out: &Path) -> Result<()> {
+    let probe = bench::build(workspace)?;
+    fs::create_dir_all(out).with_context(|| format!("{} can't be made", out.display()))?;
+    for round in 0..rounds {
+        for tracer in order(round) {
+            let mut bench = bench::bench_command(workspace, &probe)?;
+            bench.args(["--tracer", tracer, "--preset", "quick", "--out"]);
+            command::run(bench.arg(run_folder(out, tracer, round)))?;
+        }
+    }
+    Ok(())
+}
+
+fn run_folder(out: &Path, tracer: &str, round: u32) -> PathBuf {
+    out.join(format!("{tracer}-{}", round + 1))
 }
 
 /// Each round begins with another tracer.
