@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
@@ -28,6 +28,11 @@ use super::watch::Peer;
 
 /// Pause after a failed accept: the process is out of descriptors, and some may come free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a server that was killed may keep its lock, and its socket: the kernel takes its probes away
+/// first.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A socket that programs on this machine announce windows on; its file goes when this is dropped.
 pub struct Socket {
@@ -103,7 +108,8 @@ fn group_id(path: &Path, group: &str) -> Result<u32, ServeError> {
 fn lock(path: &Path) -> Result<Flock<File>, ServeError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let file = OpenOptions::new()
+    let mut errno;
+    let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
@@ -111,10 +117,20 @@ fn lock(path: &Path) -> Result<Flock<File>, ServeError> {
         .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(&name)
         .map_err(|source| ServeError::Socket { path: path.to_owned(), source })?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        Errno::EWOULDBLOCK => ServeError::SocketTaken { path: path.to_owned() },
-        errno => ServeError::Socket { path: path.to_owned(), source: errno.into() },
-    })
+    let begun = Instant::now();
+    loop {
+        (file, errno) = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err(unlocked) => unlocked,
+        };
+        if errno != Errno::EWOULDBLOCK {
+            return Err(ServeError::Socket { path: path.to_owned(), source: errno.into() });
+        }
+        if begun.elapsed() > LOCK_PATIENCE {
+            return Err(ServeError::SocketTaken { path: path.to_owned() });
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
 }
 
 /// Removes a socket that nobody listens on.
