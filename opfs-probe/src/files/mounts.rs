@@ -67,25 +67,30 @@ impl Mounts {
             .min_by_key(Vec::len)
     }
 
-    /// The mount in which a look-up of `path` ends, if its directories are no symbolic links.
+    /// The mount in which a look-up of `path` ends, if its directories are no symbolic links. None for that
+    /// of a chroot which is no mountpoint: it is not listed.
     fn reached_by(&self, path: &[u8]) -> Option<&Mount> {
+        let is_top = |mount: &Mount| self.by_id(mount.parent).is_none();
         // The root's parent is not listed, being beyond what this process can reach. Mounts stacked
         // on "/" later are not entered: look-ups start beneath them.
-        let is_root = |mount: &&Mount| mount.mountpoint == b"/" && self.by_id(mount.parent).is_none();
-        let mut reached = self.mounts.iter().find(is_root)?;
+        let mut reached = self.mounts.iter().find(|mount| mount.mountpoint == b"/" && is_top(mount));
         // Each step goes down one mount; the bound is for tables that no kernel writes.
-        for _ in 0..self.mounts.len() {
+        for _ in 0..=self.mounts.len() {
+            let lies_in_reached = |mount: &Mount| match reached {
+                Some(reached) => mount.parent == reached.id && mount.id != reached.id,
+                None => is_top(mount),
+            };
             let next = self
                 .mounts
                 .iter()
-                .filter(|mount| mount.parent == reached.id && mount.id != reached.id)
+                .filter(|mount| lies_in_reached(mount))
                 .filter(|mount| {
                     mount.mountpoint != b"/" && strip_directory(path, &mount.mountpoint).is_some()
                 })
                 .min_by_key(|mount| mount.mountpoint.len());
             match next {
-                Some(mount) => reached = mount,
-                None => return Some(reached),
+                Some(mount) => reached = Some(mount),
+                None => return reached,
             }
         }
         None
@@ -215,6 +220,19 @@ not a line
         assert_eq!(find(0, 41, "/@root/f"), None, "that subvolume is not mounted");
         assert_eq!(find(254, 0, "/proc/1"), None, "covered by proc");
         assert_eq!(find(8, 1, "/f"), None);
+    }
+
+    #[test]
+    fn a_chroot_that_is_no_mountpoint_has_no_root_listed() {
+        let table = "63 43 0:21 / /proc rw - proc proc rw\n\
+                     64 43 0:22 / /sys rw - sysfs sysfs rw\n\
+                     65 64 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n";
+        let mounts = Mounts { namespace: None, mounts: parse(table.as_bytes()) };
+        let find = |minor, fs_path: &[u8]| mounts.find(kernel_dev(0, minor), fs_path);
+        assert_eq!(find(21, b"/self").as_deref(), Some(&b"/proc/self"[..]));
+        assert_eq!(find(28, b"/unified").as_deref(), Some(&b"/sys/fs/cgroup/unified"[..]));
+        assert_eq!(find(22, b"/fs/cgroup/x"), None, "covered");
+        assert_eq!(mounts.reached_by(b"/home"), None);
     }
 
     #[test]

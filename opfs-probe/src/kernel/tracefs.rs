@@ -6,6 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::statfs::{TRACEFS_MAGIC, statfs};
@@ -78,10 +79,24 @@ fn is_mounted() -> bool {
 
 fn mount_privately() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS)?;
+    keep_private(Path::new(TRACING))?;
     let nothing: Option<&str> = None;
-    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
     mount(Some("tracefs"), TRACING, Some("tracefs"), MsFlags::empty(), nothing)?;
     Ok(())
+}
+
+/// Keeps what is mounted at `place` from this namespace's peers: a mount spreads by the one it lies on. That is
+/// the nearest above that is one; in a chroot, `/` need not be.
+fn keep_private(place: &Path) -> io::Result<()> {
+    let nothing: Option<&str> = None;
+    for above in place.ancestors() {
+        match mount(nothing, above, nothing, MsFlags::MS_PRIVATE, nothing) {
+            // Not a mountpoint.
+            Err(Errno::EINVAL) => {}
+            done => return Ok(done?),
+        }
+    }
+    Err(Errno::EINVAL.into())
 }
 
 #[cfg(test)]
