@@ -14,7 +14,7 @@ use opfs_probe::bench::user::BrowserUser;
 use opfs_probe::files::opfs::is_opfs;
 use serde_json::Value;
 
-use common::{Daemon, wait_until};
+use common::{Daemon, as_reported, wait_until};
 
 const CALLS: u64 = 20;
 const NEW_FILES: u64 = 5;
@@ -47,7 +47,7 @@ impl Opened {
             self.profile.root().display()
         );
         self.tree.end();
-        let root = self.profile.root().canonicalize().unwrap().to_str().unwrap().to_owned();
+        let root = as_reported(&self.profile.root().canonicalize().unwrap()).to_str().unwrap().to_owned();
         self.profile.remove().unwrap();
         root
     }

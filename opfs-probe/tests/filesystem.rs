@@ -15,7 +15,7 @@ use std::thread;
 use opfs_probe::report::model::{self, Performed, Report, Totals};
 use tempfile::TempDir;
 
-use common::{probe, require_root, text};
+use common::{as_reported, probe, require_root, text};
 
 /// Names the work that this program does as the command under watch, and where.
 const WORK: &str = "FILESYSTEM_TEST_WORK";
@@ -152,7 +152,7 @@ fn performed(explicit: u64, implicit: u64) -> Option<Performed> {
 fn by_name(totals: &Totals, dir: &Path) -> BTreeMap<String, (u64, Option<Performed>)> {
     let name = |file: &model::File| {
         let path = PathBuf::from(file.path.as_ref().expect("every path is known"));
-        let name = path.strip_prefix(dir).expect("every file is in the folder");
+        let name = path.strip_prefix(as_reported(dir)).expect("every file is in the folder");
         name.to_str().expect("a plain name").to_owned()
     };
     totals.files.iter().map(|file| (name(file), (file.count, file.performed))).collect()

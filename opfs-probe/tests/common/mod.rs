@@ -34,6 +34,39 @@ pub fn require_root() {
     );
 }
 
+/// A path as reports have it: from the root of the mount namespace, which in a chroot is above `/`.
+pub fn as_reported(path: &Path) -> PathBuf {
+    static ABOVE: OnceLock<PathBuf> = OnceLock::new();
+    let above = ABOVE.get_or_init(above_root);
+    above.join(path.strip_prefix("/").expect("an absolute path"))
+}
+
+/// Where this process's root is. The kernel tells a process in a chroot nothing of what is above, but for the
+/// place of a bind mount in its file system; that is the answer if that file system is the namespace's root.
+fn above_root() -> PathBuf {
+    let listed = |mountinfo: &str, mountpoint: &str| {
+        let mut lines = mountinfo.lines().map(|line| line.split(' ').skip(3));
+        lines.find_map(|mut fields| {
+            let root = fields.next()?;
+            (fields.next()? == mountpoint).then(|| root.to_owned())
+        })
+    };
+    let own = std::fs::read_to_string("/proc/self/mountinfo").expect("our mounts");
+    if listed(&own, "/").is_some() {
+        return "/".into();
+    }
+    let folder = TempDir::new_in("/").expect("a folder in our root");
+    let place = folder.path().to_str().expect("a plain name");
+    let script = "mount --bind \"$0\" \"$0\" && cat /proc/self/mountinfo";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--propagation", "unchanged", "sh", "-c", script, place]);
+    let output = unshare.output().expect("unshare starts");
+    let seen = text(&output.stdout);
+    let root = listed(&seen, place).expect("the bind mount is listed");
+    let above = Path::new(&root).ancestors().nth(place.split('/').count() - 1);
+    above.expect("the root lies in its file system").to_owned()
+}
+
 /// The program that issues a known mix of sync calls, built if it is not: Cargo builds no examples for a
 /// single test. `SYNC_GENERATOR` names one that is ready, where there is no Cargo.
 pub fn sync_generator() -> PathBuf {

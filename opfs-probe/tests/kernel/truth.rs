@@ -1,13 +1,17 @@
 //! The generator's truth file; its format is described in `tests/sync-generator/main.rs`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use opfs_probe::report::model::Opens;
 use serde::Deserialize;
+
+use crate::common::as_reported;
 
 /// Everything that the generator did.
 #[derive(Debug, Deserialize)]
@@ -101,15 +105,43 @@ impl Truth {
     /// Reads the truth of a run in which no case failed, and names on stderr those that were skipped.
     pub fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).expect("the truth was written");
-        let truth: Self = serde_json::from_str(&text).expect("the truth reads as described");
-        for case in &truth.cases {
+        let mut truth: Self = serde_json::from_str(&text).expect("the truth reads as described");
+        for case in &mut truth.cases {
             assert_eq!(case.failed, None, "{}", case.name);
             if let Some(why) = &case.skipped {
                 eprintln!("SKIPPED: the generator's case {}: {why}", case.name);
             }
+            case.see_as_reported();
         }
         truth
     }
+}
+
+impl Case {
+    /// The generator knows of no root above its own.
+    fn see_as_reported(&mut self) {
+        for call in &mut self.calls {
+            let texts = call.path.iter_mut().chain(&mut call.other_paths).chain(&mut call.names);
+            texts.for_each(see_text);
+            call.names_bytes.iter_mut().flatten().for_each(see_base64);
+        }
+        for file in &mut self.files {
+            see_text(&mut file.path);
+            file.path_bytes.iter_mut().for_each(see_base64);
+        }
+    }
+}
+
+fn see_text(path: &mut String) {
+    // Pipes and their like have names of another kind.
+    if path.starts_with('/') {
+        *path = as_reported(Path::new(path)).into_os_string().into_string().expect("text");
+    }
+}
+
+fn see_base64(encoded: &mut String) {
+    let path = OsString::from_vec(STANDARD.decode(&encoded).expect("base64"));
+    *encoded = STANDARD.encode(as_reported(Path::new(&path)).as_os_str().as_bytes());
 }
 
 /// A name as bytes, from its text or from the base64 beside it.
