@@ -14,8 +14,9 @@ use opfs_probe_common::performed::{Cause, Filesystem, PerformedKey};
 
 use crate::file;
 use crate::first_sight;
+use crate::in_flight;
 use crate::kernel::{Typed, offset};
-use crate::maps::{IN_FLIGHT, NameKey, PERFORMED, PERFORMED_OVERFLOW, lose};
+use crate::maps::{NameKey, PERFORMED, PERFORMED_OVERFLOW, lose};
 use crate::membership::{Member, member};
 
 // From include/linux/sched.h.
@@ -88,10 +89,8 @@ fn xfs_inode(ctx: &RawTracePointContext) -> Synced {
 #[inline(always)]
 fn performed(ctx: &RawTracePointContext, filesystem: Filesystem, synced: Synced) -> u32 {
     let thread = bpf_get_current_pid_tgid();
-    let (cause, member, known) = match IN_FLIGHT.get_ptr(thread) {
+    let (cause, member, known) = match in_flight::current(thread) {
         Some(call) => {
-            // SAFETY: a valid map value that only this thread writes.
-            let call = unsafe { *call };
             let same = synced.inode() == Some(call.file.inode_address);
             // The call's own program has sent what is new of its process and file.
             let caller =

@@ -11,6 +11,7 @@
 mod file;
 mod filesystem;
 mod first_sight;
+mod in_flight;
 mod kernel;
 mod log;
 mod maps;

@@ -11,9 +11,10 @@ use opfs_probe_common::histogram::{BUCKETS, Histogram, bucket};
 
 use crate::file;
 use crate::first_sight;
+use crate::in_flight;
 use crate::kernel::Typed;
 use crate::kernel::{add, fetch_add, offset, self_test_fd, syscall_fields_offset, user_registers};
-use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, IN_FLIGHT, NameKey, Number, OVERFLOW, lose};
+use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, NameKey, Number, OVERFLOW, lose};
 use crate::membership::{member, straddles};
 
 /// `MS_SYNC` of include/uapi/asm-generic/mman-common.h.
@@ -100,7 +101,7 @@ fn enter(ctx: &TracePointContext, op: Op) {
         op: op as u16,
         flags: flags as u16,
     };
-    if IN_FLIGHT.insert(thread, call, 0).is_ok() {
+    if in_flight::begin(thread, &call) {
         // SAFETY: a valid map value.
         unsafe { add(&raw mut (*epoch).entered, 1) };
     } else {
@@ -119,13 +120,12 @@ fn enter(ctx: &TracePointContext, op: Op) {
 fn exit(ctx: &TracePointContext, op: Op) {
     let thread = bpf_get_current_pid_tgid();
     let result: i64 = field(ctx, 0);
-    let call = match IN_FLIGHT.get_ptr(thread) {
-        // SAFETY: a valid map value that only this thread writes.
-        Some(call) if unsafe { (*call).op } == op as u16 => unsafe { *call },
+    let call = match in_flight::current(thread) {
+        Some(call) if call.op == op as u16 => *call,
         _ => return exit_without_enter(ctx, op, (thread >> 32) as u32, result),
     };
     let duration_ns = now_ns() - call.start_ns;
-    let _ = IN_FLIGHT.remove(thread);
+    in_flight::end(thread);
     let Some(epoch) = EPOCHS.get_ptr_mut(call.epoch) else { return };
     if RESTART_CODES.contains(&-result) {
         // SAFETY: a valid map value.
