@@ -2,6 +2,7 @@
 //!
 //! Every `unsafe` of this kind is here. A read that fails gives `None`, never a partial value.
 
+use core::arch::asm;
 use core::ffi::c_void;
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 use core::mem::MaybeUninit;
@@ -11,7 +12,7 @@ use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user,
     bpf_task_pt_regs,
 };
-use opfs_probe_common::config::Config;
+use opfs_probe_common::config::{CALL, CALLS_KERNEL_FUNCTION, CAST_MARKER, Config};
 use opfs_probe_common::offsets::Offsets;
 
 /// Offsets of the running kernel, set by the loader.
@@ -24,7 +25,7 @@ static OFFSETS: Offsets = {
 
 /// Settings, set by the loader.
 #[unsafe(no_mangle)]
-static CONFIG: Config = Config { self_test_fd: 0, syscall_fields_offset: 0, o_direct: 0 };
+static CONFIG: Config = Config { self_test_fd: 0, syscall_fields_offset: 0, o_direct: 0, word_structure: 0 };
 
 /// Reads one offset. Volatile, because the loader changes it after compilation; the verifier then
 /// knows its value, since the map behind is frozen.
@@ -61,6 +62,39 @@ pub fn o_direct() -> u64 {
 pub fn syscall_fields_offset() -> usize {
     // SAFETY: a valid, aligned static.
     unsafe { read_volatile(addr_of!(CONFIG.syscall_fields_offset)) as usize }
+}
+
+/// BTF id of the structure that [`read`] takes all memory for, or 0.
+#[inline(always)]
+fn word_structure() -> u32 {
+    // SAFETY: a valid, aligned static.
+    unsafe { read_volatile(addr_of!(CONFIG.word_structure)) }
+}
+
+/// `bpf_rdonly_cast(address, structure)`: the same address as a pointer to a BTF type. The verifier makes
+/// one move of registers of it (`KF_bpf_rdonly_cast` in kernel/bpf/verifier.c).
+#[inline(always)]
+fn cast(address: u64, structure: u32) -> *const u8 {
+    let pointer;
+    // SAFETY: a call, which gives its result in r0 and leaves nothing in r1 to r5. The loader puts the
+    // function's number in.
+    unsafe {
+        asm!(
+            ".byte {call}, {registers}, 0, 0",
+            ".long {marker}",
+            call = const CALL,
+            registers = const CALLS_KERNEL_FUNCTION,
+            marker = const CAST_MARKER,
+            inlateout("r1") address => _,
+            inlateout("r2") u64::from(structure) => _,
+            lateout("r0") pointer,
+            lateout("r3") _,
+            lateout("r4") _,
+            lateout("r5") _,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    pointer
 }
 
 /// A pointer whose type the verifier knows from BTF: its members are read by plain loads.
@@ -126,9 +160,16 @@ pub fn user_registers() -> Typed {
     Typed(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as *const u8)
 }
 
-/// Reads a value from kernel memory.
+/// Reads a value from kernel memory. Where plain loads do it, an address that can't be read gives zero.
 #[inline(always)]
 pub fn read<T: Copy>(address: u64) -> Option<T> {
+    // The verifier knows the number and drops the branch that is not taken.
+    let structure = word_structure();
+    if structure != 0 && size_of::<T>() <= size_of::<u64>() {
+        // SAFETY: the verifier takes the pointer for one to a structure of which these bytes are part, and
+        // has a load from it that faults read as zero. `T` is an integer wherever this is called.
+        return Some(unsafe { cast(address, structure).cast::<T>().read() });
+    }
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the destination is as large as the size says; the helper survives any address.
     let status = unsafe {

@@ -5,7 +5,7 @@
 #![no_std]
 #![no_main]
 #![allow(internal_features, reason = "BPF has no stable atomics: see kernel.rs")]
-#![feature(core_intrinsics)]
+#![feature(asm_experimental_arch, core_intrinsics)]
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
 
 mod file;

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use nix::libc;
+use opfs_probe_common::config::{CALL, CALLS_KERNEL_FUNCTION};
 
 /// `enum bpf_cmd` of include/uapi/linux/bpf.h.
 const BPF_MAP_CREATE: libc::c_long = 0;
@@ -18,6 +19,17 @@ pub struct TinyProgram {
     pub attach_type: u32,
     /// BTF id of what it is attached to, where the type asks for one.
     pub attach_btf_id: u32,
+    /// A kernel function that it calls before, where there is one.
+    pub calls: Option<KernelCall>,
+}
+
+/// A call of a kernel function with the arguments 0 and a number.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelCall {
+    /// BTF id of the function.
+    pub function: u32,
+    /// The number.
+    pub argument: u32,
 }
 
 /// `struct bpf_insn`
@@ -29,11 +41,21 @@ struct Instruction {
     immediate: i32,
 }
 
-/// `r0 = 0; exit`
-static RETURN_ZERO: [Instruction; 2] = [
-    Instruction { code: 0xb7, registers: 0, offset: 0, immediate: 0 },
-    Instruction { code: 0x95, registers: 0, offset: 0, immediate: 0 },
-];
+/// `BPF_ALU64 | BPF_MOV | BPF_K` and `BPF_JMP | BPF_EXIT`
+const SET: u8 = 0xb7;
+const EXIT: u8 = 0x95;
+
+impl Instruction {
+    const fn new(code: u8, registers: u8, immediate: u32) -> Self {
+        Self { code, registers, offset: 0, immediate: immediate as i32 }
+    }
+
+    /// `r = value`
+    const fn set(register: u8, value: u32) -> Self {
+        let registers = if cfg!(target_endian = "big") { register << 4 } else { register };
+        Self::new(SET, registers, value)
+    }
+}
 
 /// What `union bpf_attr` holds for `BPF_PROG_LOAD`, up to `attach_btf_id`.
 #[repr(C)]
@@ -78,10 +100,16 @@ struct MapAttributes {
 impl TinyProgram {
     /// Loads the program; it is gone when the descriptor is closed.
     pub fn load(self) -> io::Result<OwnedFd> {
+        let call = |KernelCall { function, argument }| {
+            let call = Instruction::new(CALL, CALLS_KERNEL_FUNCTION, function);
+            [Instruction::set(1, 0), Instruction::set(2, argument), call]
+        };
+        let mut instructions: Vec<Instruction> = self.calls.map(call).into_iter().flatten().collect();
+        instructions.extend([Instruction::set(0, 0), Instruction::new(EXIT, 0, 0)]);
         let attributes = LoadAttributes {
             program_type: self.program_type,
-            instructions: RETURN_ZERO.len() as u32,
-            instructions_at: RETURN_ZERO.as_ptr() as u64,
+            instructions: instructions.len() as u32,
+            instructions_at: instructions.as_ptr() as u64,
             license_at: c"GPL".as_ptr() as u64,
             expected_attach_type: self.attach_type,
             attach_btf_id: self.attach_btf_id,

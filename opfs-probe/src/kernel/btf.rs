@@ -48,6 +48,8 @@ pub enum Kind {
     Typedef = TYPEDEF as isize,
     /// A function.
     Function = FUNC as isize,
+    /// A structure.
+    Structure = STRUCT as isize,
 }
 
 const MAGIC: u16 = 0xeb9f;

@@ -78,7 +78,12 @@ impl Checks {
         let btf = read_btf();
         let plain = |program_type| answer(TinyProgram { program_type, ..TinyProgram::default() }.load());
         let typed = |program_type, attach_type, kind, name| {
-            let program = |attach_btf_id| TinyProgram { program_type, attach_type, attach_btf_id };
+            let program = |attach_btf_id| TinyProgram {
+                program_type,
+                attach_type,
+                attach_btf_id,
+                ..TinyProgram::default()
+            };
             match btf.as_ref().map(|btf| btf.type_id(kind, name)) {
                 Ok(Ok(id)) => answer(program(id).load()),
                 Ok(Err(error)) => Answer::No(error.to_string()),

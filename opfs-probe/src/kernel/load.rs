@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::collector::Collector;
 use super::control::Control;
+use super::direct::{DirectReads, Object};
 use super::offsets;
 use super::performed;
 use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned};
@@ -24,7 +25,7 @@ use super::tracefs::{first_field_offset, has_event, with_tracefs};
 use super::types::KernelTypes;
 
 /// The kernel programs.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/opfs-probe.bpf.o"));
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/opfs-probe.bpf.o"));
 
 /// What always stays unseen, whatever is attached.
 const ALWAYS_UNSEEN: [&str; 3] = [
@@ -94,10 +95,26 @@ impl Loaded {
 
     /// The same with other sizes of some maps, by name: the tests fill small ones.
     pub fn with_map_sizes(sizes: &[(&str, u32)]) -> Result<Self> {
+        Self::with(Tuning { map_sizes: sizes, ..Tuning::default() })
+    }
+
+    /// The same as on a kernel that does not let programs read its memory by plain loads.
+    pub fn without_direct_reads() -> Result<Self> {
+        Self::with(Tuning { without_direct_reads: true, ..Tuning::default() })
+    }
+
+    fn with(tuning: Tuning<'_>) -> Result<Self> {
         privileges::require()?;
         require_descriptors()?;
-        with_tracefs(|| load(sizes))
+        with_tracefs(|| load(tuning))
     }
+}
+
+/// What tests load differently.
+#[derive(Clone, Copy, Default)]
+struct Tuning<'a> {
+    map_sizes: &'a [(&'a str, u32)],
+    without_direct_reads: bool,
 }
 
 /// Attaches everything for a moment, and says what became of each probe. Fails where nothing can be
@@ -105,7 +122,7 @@ impl Loaded {
 pub fn try_probes() -> Result<Trial> {
     privileges::require()?;
     with_tracefs(|| {
-        let mut staged = stage(&[])?;
+        let mut staged = stage(Tuning::default())?;
         let runs = if vital_missing(&staged.probes).is_none() {
             staged.call_ourselves().map(|_| ())
         } else {
@@ -152,8 +169,8 @@ impl Attached {
     }
 }
 
-fn load(map_sizes: &[(&str, u32)]) -> Result<Loaded> {
-    let mut staged = stage(map_sizes)?;
+fn load(tuning: Tuning<'_>) -> Result<Loaded> {
+    let mut staged = stage(tuning)?;
     if let Some(missing) = vital_missing(&staged.probes) {
         let reason = missing.reason.as_deref().unwrap_or_default();
         bail!("attaching {}: {reason}; `opfs-probe doctor` says what this kernel allows", missing.name);
@@ -167,21 +184,25 @@ fn load(map_sizes: &[(&str, u32)]) -> Result<Loaded> {
     Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached })
 }
 
-fn stage(map_sizes: &[(&str, u32)]) -> Result<Staged> {
-    let offsets = offsets::find(&KernelTypes::read()?)?;
+fn stage(tuning: Tuning<'_>) -> Result<Staged> {
+    let types = KernelTypes::read()?;
+    let offsets = offsets::find(&types)?;
+    let direct = if tuning.without_direct_reads { None } else { DirectReads::find(types.kernel()) };
+    drop(types);
     let config = Config {
         self_test_fd: -rand::random_range(1_000_000..i32::MAX),
         syscall_fields_offset: first_field_offset("syscalls", "sys_enter_fsync")?,
         o_direct: libc::O_DIRECT as u32,
+        word_structure: direct.map_or(0, |direct| direct.word_structure),
     };
     let mut loader = EbpfLoader::new();
-    for (map, entries) in map_sizes {
+    for (map, entries) in tuning.map_sizes {
         loader.map_max_entries(map, *entries);
     }
     let mut programs = loader
         .override_global("OFFSETS", &offsets, true)
         .override_global("CONFIG", &config, true)
-        .load(OBJECT)
+        .load(Object::new(OBJECT, direct).bytes())
         .context("loading the kernel programs' maps (root, or CAP_BPF and CAP_PERFMON, is needed)")?;
     let kernel_types = aya::Btf::from_sys_fs().context("reading the kernel's BTF")?;
     let describing = load_describing(&mut programs)?;

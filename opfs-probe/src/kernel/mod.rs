@@ -7,6 +7,7 @@ mod collect_performed;
 pub mod collector;
 pub mod control;
 mod detach;
+mod direct;
 pub mod load;
 pub mod offsets;
 pub mod performed;

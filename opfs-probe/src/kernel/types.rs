@@ -33,6 +33,11 @@ impl KernelTypes {
         let modules = modules.filter_map(|data| Btf::parse_module(data, &kernel).ok()).collect();
         Ok(Self { kernel, modules })
     }
+
+    /// The kernel's own.
+    pub fn kernel(&self) -> &Btf {
+        &self.kernel
+    }
 }
 
 impl Layout for KernelTypes {

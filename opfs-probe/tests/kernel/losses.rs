@@ -16,7 +16,10 @@ use crate::truth::Truth;
 /// A probe with these map sizes that does not keep house, so that nothing makes room meanwhile.
 fn watcher(sizes: &[(&str, u32)]) -> Arc<Watcher> {
     require_root();
-    let loaded = Loaded::with_map_sizes(sizes).expect("the programs load");
+    watcher_on(Loaded::with_map_sizes(sizes).expect("the programs load"))
+}
+
+fn watcher_on(loaded: Loaded) -> Arc<Watcher> {
     Watcher::on(Some(loaded), Tracers { ebpf: true, strace: false }, LIMITS)
 }
 
@@ -26,7 +29,14 @@ fn session() -> NewSession {
 
 /// Runs cases of the generator in a session of a probe with these map sizes.
 fn run(sizes: &[(&str, u32)], cases: &[&str]) -> (Truth, Report) {
-    let watcher = watcher(sizes);
+    require_root();
+    let (truth, report, _) = run_on(Loaded::with_map_sizes(sizes).expect("the programs load"), cases);
+    (truth, report)
+}
+
+/// Runs cases of the generator in a session; gives its folder, too.
+pub fn run_on(loaded: Loaded, cases: &[&str]) -> (Truth, Report, String) {
+    let watcher = watcher_on(loaded);
     let dir = tempfile::tempdir().expect("a temporary folder");
     let truth = dir.path().join("truth.json");
     let session = watcher.open(session()).expect("a session opens");
@@ -38,15 +48,17 @@ fn run(sizes: &[(&str, u32)], cases: &[&str]) -> (Truth, Report) {
     watcher.drain().expect("the counts are read");
     let report = watcher.session_report(session).expect("a report");
     watcher.stop();
-    (Truth::read(&truth), report)
+    let folder = dir.path().to_str().expect("a temporary folder's name is UTF-8").to_owned();
+    (Truth::read(&truth), report, folder)
 }
 
-fn total(report: &Report) -> &Totals {
+/// All calls of the one session.
+pub fn total(report: &Report) -> &Totals {
     report.sessions[0].total.as_ref().expect("it was counted")
 }
 
 /// Counts by op and, unless calls have lost them, errors.
-fn assert_exact(truth: &Truth, total: &Totals, errors: bool) {
+pub fn assert_exact(truth: &Truth, total: &Totals, errors: bool) {
     let counts: BTreeMap<&str, u64> = total.ops.iter().map(|(op, totals)| (&op[..], totals.count)).collect();
     let expected: BTreeMap<&str, u64> =
         truth.totals.iter().map(|(op, totals)| (&op[..], totals.count)).collect();
