@@ -152,7 +152,9 @@ fn performed(explicit: u64, implicit: u64) -> Option<Performed> {
 fn by_name(totals: &Totals, dir: &Path) -> BTreeMap<String, (u64, Option<Performed>)> {
     let name = |file: &model::File| {
         let path = PathBuf::from(file.path.as_ref().expect("every path is known"));
-        let name = path.strip_prefix(as_reported(dir)).expect("every file is in the folder");
+        // In a chroot, names that came by no mount begin at its root.
+        let name = path.strip_prefix(as_reported(dir)).or_else(|_| path.strip_prefix(dir));
+        let name = name.expect("every file is in the folder");
         name.to_str().expect("a plain name").to_owned()
     };
     totals.files.iter().map(|file| (name(file), (file.count, file.performed))).collect()

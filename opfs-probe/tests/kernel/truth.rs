@@ -133,8 +133,8 @@ impl Case {
 }
 
 fn see_text(path: &mut String) {
-    // Pipes and their like have names of another kind.
-    if path.starts_with('/') {
+    // Pipes and files in memory alone have names of another kind.
+    if path.starts_with('/') && !path.starts_with("/memfd:") {
         *path = as_reported(Path::new(path)).into_os_string().into_string().expect("text");
     }
 }
