@@ -23,7 +23,7 @@ pub struct Arguments {
 }
 
 /// Tests of the workspace that need root, by the file they are in.
-const ROOT_TESTS: [&str; 6] = ["kernel", "filesystem", "daemon", "cli", "bench", "browsers"];
+const ROOT_TESTS: [&str; 7] = ["kernel", "in_process", "filesystem", "daemon", "cli", "bench", "browsers"];
 
 /// What the tests in `filesystem` make file systems with, each with Debian's package of it.
 const FILESYSTEM_TOOLS: [(&str, &str); 2] = [("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")];

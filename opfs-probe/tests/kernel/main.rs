@@ -5,9 +5,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
-mod direct;
 mod generator;
-mod losses;
 mod processes;
 mod run;
 mod truth;

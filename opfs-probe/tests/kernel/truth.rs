@@ -1,6 +1,5 @@
 //! The generator's truth file; its format is described in `tests/sync-generator/main.rs`.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,14 +17,6 @@ use crate::common::as_reported;
 pub struct Truth {
     pub pid: u32,
     pub cases: Vec<Case>,
-    pub totals: BTreeMap<String, OpTotal>,
-}
-
-/// All calls of one op.
-#[derive(Debug, Deserialize)]
-pub struct OpTotal {
-    pub count: u64,
-    pub errors: BTreeMap<String, u64>,
 }
 
 /// One case: in the report, one window.

@@ -3,8 +3,7 @@
 use opfs_probe::kernel::load::Loaded;
 use opfs_probe::report::model::{File, ResolvedBy};
 
-use crate::common::require_root;
-use crate::losses::{assert_exact, run_on, total};
+use crate::session::{assert_exact, loaded, run_on, total};
 
 /// What reads most of the kernel's structures: each kind of file, mount and name.
 const CASES: [&str; 14] = [
@@ -29,8 +28,7 @@ type Told = (Option<String>, Vec<String>, bool, ResolvedBy, u64, u64);
 
 #[test]
 fn both_ways_to_read_kernel_memory_agree() {
-    require_root();
-    let plain = told(Loaded::new().expect("the programs load"));
+    let plain = told(loaded(&[]));
     let through_helper = told(Loaded::without_direct_reads().expect("they load without plain loads, too"));
     for (plain, through_helper) in plain.iter().zip(&through_helper) {
         assert_eq!(plain, through_helper);
