@@ -71,7 +71,7 @@ impl FileIdentity {
     pub const NONE: Self = Self { inode_address: 0, inode: 0, dev: 0, generation: 0 };
 }
 
-/// Key of the per-CPU call counters.
+/// Key of the call counters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallKey {
@@ -95,7 +95,7 @@ pub const DETAIL_LOST: u32 = 1;
 /// The call has a file, but which one could not be seen: the process's mappings were being changed.
 pub const FILE_UNSEEN: u32 = 2;
 
-/// Value of the per-CPU call counters.
+/// Value of the call counters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallTally {
@@ -130,9 +130,62 @@ pub struct InFlightCall {
     pub flags: u16,
 }
 
+/// One of a CPU's slots for finished calls, which lie before the call counters proper.
+///
+/// A slot belongs to the first key that finds it free, until user space has read that key's epoch after
+/// its end, clears the slot and at last sets `key.epoch` to 0, which frees it. All zero when free.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallSlot {
+    /// Whose it is; free if its epoch is [`crate::epoch::NO_EPOCH`].
+    pub key: CallKey,
+    /// As in [`CallTally`], as the others; calls without a time go elsewhere.
+    pub count: u64,
+    /// See there.
+    pub total_ns: u64,
+    /// See there.
+    pub max_ns: u64,
+}
+
+impl CallSlot {
+    /// A slot that is no key's.
+    pub const FREE: Self = Self {
+        key: CallKey { file: FileIdentity::NONE, epoch: 0, process: 0, op: 0, errno: 0, flags: 0 },
+        count: 0,
+        total_ns: 0,
+        max_ns: 0,
+    };
+}
+
+/// How many each CPU has. A power of two, so that a hash has an index.
+pub const CALL_SLOTS: u32 = 1_024;
+
+/// One of the slots for calls in flight, by the low bits of the thread's id.
+///
+/// A thread claims a free slot by writing its id and sets `call.epoch` last; when the call has returned
+/// and is counted it takes both back in the other order. Only the claiming thread writes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlightSlot {
+    /// The thread's id in the initial PID namespace; 0 if free.
+    pub thread: u32,
+    /// Fills up.
+    pub reserved: u32,
+    /// The call; there is none while its epoch is [`crate::epoch::NO_EPOCH`].
+    pub call: InFlightCall,
+    /// To the length of a line of the CPU's cache: threads don't slow each other down.
+    pub padding: u64,
+}
+
+/// How many there are. A power of two.
+pub const IN_FLIGHT_SLOTS: u32 = 4_096;
+
 const _: () = assert!(size_of::<FileIdentity>() == 24);
 const _: () = assert!(size_of::<CallKey>() == 40);
 const _: () = assert!(size_of::<CallTally>() == 32);
 const _: () = assert!(size_of::<InFlightCall>() == 48);
+const _: () = assert!(size_of::<CallSlot>() == 64);
+const _: () = assert!(size_of::<InFlightSlot>() == 64);
+const _: () = assert!(CALL_SLOTS.is_power_of_two() && IN_FLIGHT_SLOTS.is_power_of_two());
 
-crate::pod!(FileIdentity, CallKey, CallTally, InFlightCall);
+crate::pod!(FileIdentity, CallKey, CallTally, CallSlot, InFlightCall, InFlightSlot);

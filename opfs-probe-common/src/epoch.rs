@@ -36,22 +36,22 @@ impl SessionSlot {
     }
 }
 
-/// Totals of one epoch. User space creates the entry before the kernel side can see the epoch.
+/// Totals of one epoch, updated atomically, besides what is in the slots. User space creates the entry before the kernel side can see the epoch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochTotals {
-    /// Sync calls entered, by thread and CPU alike (updated atomically).
+    /// Sync calls entered that found no slot among those in flight.
     pub entered: u64,
-    /// Sync calls returned, of those entered.
+    /// Those of them that returned. The last thing that a call adds to.
     pub returned: u64,
-    /// Sync calls counted (returned, answered before they were entered, or entered without room for
-    /// their start).
+    /// Sync calls counted outside the slots for latencies: those without a time, and those that found
+    /// none free.
     pub counted: u64,
-    /// Time inside counted calls.
+    /// Time inside those.
     pub total_ns: u64,
     /// Calls that returned when the session was already in an epoch with other windows.
     pub straddling: u64,
-    /// Calls that ended with one of the kernel's restart codes (512 to 516); not in `counted`.
+    /// Calls that ended with one of the kernel's restart codes (512 to 516), which count nowhere else.
     pub restarted: u64,
     /// Opens by the session's processes.
     pub opens: OpenTotals,

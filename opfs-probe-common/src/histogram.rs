@@ -31,6 +31,40 @@ impl Histogram {
     pub const ZERO: Self = Self { buckets: [0; BUCKETS] };
 }
 
+/// One of a CPU's slots for latencies, which lie before the shared histograms. Belongs to one op of one
+/// epoch as a [`crate::call::CallSlot`] to its key.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencySlot {
+    /// The epoch in which the calls began; [`crate::epoch::NO_EPOCH`] if the slot is free.
+    pub epoch: u32,
+    /// [`crate::call::Op`] as its discriminant.
+    pub op: u32,
+    /// All of them added up.
+    pub total_ns: u64,
+    /// As in [`Histogram`].
+    pub buckets: [u32; BUCKETS],
+}
+
+impl LatencySlot {
+    /// A slot that is no epoch's.
+    pub const FREE: Self = Self { epoch: 0, op: 0, total_ns: 0, buckets: [0; BUCKETS] };
+
+    /// Which of a CPU's slots is that of an op in an epoch: ops of one epoch, and epochs that follow each
+    /// other, have slots beside each other.
+    #[expect(clippy::inline_always, reason = "kernel programs must not call functions on their hot path")]
+    #[inline(always)]
+    pub const fn index(epoch: u32, op: u32) -> u32 {
+        epoch.wrapping_mul(OPS).wrapping_add(op) & (LATENCY_SLOTS - 1)
+    }
+}
+
+/// Odd, and about how many ops there are, so that slots are used evenly.
+const OPS: u32 = 5;
+
+/// How many each CPU has. A power of two.
+pub const LATENCY_SLOTS: u32 = 128;
+
 /// The bucket of a duration.
 #[expect(clippy::inline_always, reason = "kernel programs must not call functions on their hot path")]
 #[inline(always)]
@@ -79,8 +113,9 @@ fn floor_log2(mut value: u64) -> u32 {
 }
 
 const _: () = assert!(BUCKETS == 156);
+const _: () = assert!(size_of::<LatencySlot>() == 640 && LATENCY_SLOTS.is_power_of_two());
 
-crate::pod!(Histogram);
+crate::pod!(Histogram, LatencySlot);
 
 #[cfg(test)]
 mod tests {

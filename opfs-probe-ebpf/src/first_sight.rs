@@ -15,10 +15,10 @@ use opfs_probe_common::record::{
 
 use crate::file;
 use crate::kernel::{Typed, is_32_bit, offset, read, read_user};
+use crate::known;
 use crate::log::debug;
 use crate::maps::{
-    COMPONENT_BYTES, DESCRIBE, DESCRIBE_RAW, HEADER_BYTES, KNOWN_NAMES, MEMBERS, NameKey, RECORDS, Scratch,
-    lose, scratch,
+    COMPONENT_BYTES, DESCRIBE, DESCRIBE_RAW, HEADER_BYTES, MEMBERS, NameKey, RECORDS, Scratch, lose, scratch,
 };
 use crate::membership::Member;
 use crate::path;
@@ -44,7 +44,7 @@ pub fn report_raw(ctx: &RawTracePointContext, member: &Member, name: Option<&Nam
 
 #[inline(always)]
 fn report_through<C: EbpfContext>(programs: &ProgramArray, ctx: &C, member: &Member, name: Option<&NameKey>) {
-    let new_name = name.filter(|name| KNOWN_NAMES.get_ptr(*name).is_none());
+    let new_name = name.filter(|name| !known::is_known(name));
     let new_process = member.flags & RECORDED == 0;
     if !new_process && new_name.is_none() {
         return;
@@ -102,7 +102,7 @@ fn file_record<C: EbpfContext>(_ctx: &C) {
         mode: u32::from(mode),
     };
     if send(scratch, record, walk.mount_len + walk.above_len + walk.beneath_len) {
-        let _ = KNOWN_NAMES.insert(name, 1, 0);
+        known::note(&name);
     }
     debug!(_ctx, "file of inode {} in epoch {}", identity.inode, name.epoch);
 }

@@ -4,15 +4,15 @@
 
 use core::arch::asm;
 use core::ffi::c_void;
-use core::intrinsics::{AtomicOrdering, atomic_xadd};
+use core::intrinsics::{AtomicOrdering, atomic_cxchg, atomic_xadd};
 use core::mem::MaybeUninit;
 use core::ptr::{addr_of, read_volatile};
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_kernel_str, bpf_probe_read_user,
-    bpf_task_pt_regs,
+    bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_kernel_str,
+    bpf_probe_read_user, bpf_task_pt_regs,
 };
-use opfs_probe_common::config::{CALL, CALLS_KERNEL_FUNCTION, CAST_MARKER, Config};
+use opfs_probe_common::config::Config;
 use opfs_probe_common::offsets::Offsets;
 
 /// Offsets of the running kernel, set by the loader.
@@ -73,8 +73,11 @@ fn word_structure() -> u32 {
 
 /// `bpf_rdonly_cast(address, structure)`: the same address as a pointer to a BTF type. The verifier makes
 /// one move of registers of it (`KF_bpf_rdonly_cast` in kernel/bpf/verifier.c).
+#[cfg(target_arch = "bpf")]
 #[inline(always)]
 fn cast(address: u64, structure: u32) -> *const u8 {
+    use opfs_probe_common::config::{CALL, CALLS_KERNEL_FUNCTION, CAST_MARKER};
+
     let pointer;
     // SAFETY: a call, which gives its result in r0 and leaves nothing in r1 to r5. The loader puts the
     // function's number in.
@@ -95,6 +98,12 @@ fn cast(address: u64, structure: u32) -> *const u8 {
         );
     }
     pointer
+}
+
+/// For the lints alone, which run on the crate as built for the machine they run on.
+#[cfg(not(target_arch = "bpf"))]
+fn cast(address: u64, _structure: u32) -> *const u8 {
+    address as *const u8
 }
 
 /// A pointer whose type the verifier knows from BTF: its members are read by plain loads.
@@ -218,4 +227,60 @@ pub unsafe fn add(counter: *mut u64, amount: u64) {
 pub unsafe fn fetch_add(counter: *mut u64, amount: u64) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(counter, amount) }
+}
+
+/// Puts `new` where `expected` was; gives what was there before.
+///
+/// # Safety
+/// `place` must point into a map value.
+#[inline(always)]
+pub unsafe fn compare_exchange<T: Copy>(place: *mut T, expected: T, new: T) -> T {
+    const ORDER: AtomicOrdering = AtomicOrdering::SeqCst;
+    // SAFETY: the caller's promise.
+    unsafe { atomic_cxchg::<T, ORDER, ORDER>(place, expected, new) }.0
+}
+
+/// Makes a number that several CPUs share at least `value`. Gives up, and says so, when others change it
+/// again and again meanwhile.
+///
+/// # Safety
+/// `place` must point into a map value.
+#[inline(always)]
+pub unsafe fn raise(place: *mut u64, value: u64) -> bool {
+    const TRIES: u32 = 8;
+    // SAFETY: the caller's promise.
+    let mut there = unsafe { place.read_volatile() };
+    for _ in 0..TRIES {
+        if there >= value {
+            return true;
+        }
+        // SAFETY: as above.
+        let before = unsafe { compare_exchange(place, there, value) };
+        if before == there {
+            return true;
+        }
+        there = before;
+    }
+    false
+}
+
+/// Keeps the compiler from moving writes across. The processors that we build for keep their order.
+#[inline(always)]
+pub fn keep_order() {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("", options(nostack, preserves_flags)) };
+}
+
+/// The number of the CPU that runs the program.
+#[inline(always)]
+pub fn cpu() -> u32 {
+    // SAFETY: the helper has no precondition.
+    unsafe { bpf_get_smp_processor_id() }
+}
+
+/// An index below `count`, a power of two, that spreads values which differ anywhere.
+#[inline(always)]
+pub fn hash(value: u64, count: u32) -> u32 {
+    // 2^64 over the golden ratio: D. E. Knuth, The Art of Computer Programming, section 6.4.
+    (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 >> (32 - count.ilog2())
 }

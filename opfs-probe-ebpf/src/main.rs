@@ -8,11 +8,14 @@
 #![feature(asm_experimental_arch, core_intrinsics)]
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
 
+mod calls;
 mod file;
 mod filesystem;
 mod first_sight;
 mod in_flight;
 mod kernel;
+mod known;
+mod latencies;
 mod log;
 mod maps;
 mod membership;

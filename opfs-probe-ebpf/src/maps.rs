@@ -2,9 +2,11 @@
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
-use opfs_probe_common::call::{CallKey, CallTally, FileIdentity, InFlightCall};
+use opfs_probe_common::call::{
+    self, CallKey, CallSlot, CallTally, FileIdentity, IN_FLIGHT_SLOTS, InFlightCall, InFlightSlot,
+};
 use opfs_probe_common::epoch::{EpochTotals, HistogramKey, MAX_SESSIONS, SessionSlot};
-use opfs_probe_common::histogram::Histogram;
+use opfs_probe_common::histogram::{Histogram, LATENCY_SLOTS, LatencySlot};
 use opfs_probe_common::membership::Membership;
 use opfs_probe_common::performed::PerformedKey;
 use opfs_probe_common::record::{ARGS_BYTES, Losses, PATH_BYTES, ProcessRecord};
@@ -15,6 +17,9 @@ use crate::path::Position;
 /// `BPF_F_NO_PREALLOC`: memory only for what is there.
 const NO_PREALLOC: u32 = 1;
 
+/// `BPF_F_MMAPABLE`: user space reads it, and frees its slots, without a system call.
+const MMAPABLE: u32 = 1 << 10;
+
 /// Session slot → its current epoch. User space writes.
 #[map]
 pub static SESSIONS: Array<SessionSlot> = Array::with_max_entries(MAX_SESSIONS, 0);
@@ -23,20 +28,34 @@ pub static SESSIONS: Array<SessionSlot> = Array::with_max_entries(MAX_SESSIONS, 
 #[map]
 pub static MEMBERS: HashMap<u32, Membership> = HashMap::with_max_entries(65_536, NO_PREALLOC);
 
-/// Thread → the sync call it is in.
+/// Calls in flight, by the low bits of the thread's id: see [`crate::in_flight`].
 #[map]
-pub static IN_FLIGHT: HashMap<u64, InFlightCall> = HashMap::with_max_entries(8_192, 0);
+pub static IN_FLIGHT: Array<InFlightSlot> = Array::with_max_entries(IN_FLIGHT_SLOTS, MMAPABLE);
 
-/// Finished calls. User space deletes those of ended epochs.
+/// Thread → the sync call it is in, for threads whose slot is another's.
 #[map]
-pub static CALLS: PerCpuHashMap<CallKey, CallTally> = PerCpuHashMap::with_max_entries(16_384, 0);
+pub static CROWDED: HashMap<u64, InFlightCall> = HashMap::with_max_entries(1_024, 0);
+
+/// Finished calls, each CPU's own slots one after the other: see [`crate::calls`]. The loader makes room
+/// for every CPU.
+#[map]
+pub static CALL_SLOTS: Array<CallSlot> = Array::with_max_entries(call::CALL_SLOTS, MMAPABLE);
+
+/// Finished calls whose slot is another's. User space deletes those of ended epochs.
+#[map]
+pub static CALLS: HashMap<CallKey, CallTally> = HashMap::with_max_entries(16_384, 0);
 
 /// Finished calls that found no room there, without process and file. Room of their own, or else a full
 /// `CALLS` would leave none for these either.
 #[map]
-pub static OVERFLOW: PerCpuHashMap<CallKey, CallTally> = PerCpuHashMap::with_max_entries(1_024, 0);
+pub static OVERFLOW: HashMap<CallKey, CallTally> = HashMap::with_max_entries(1_024, 0);
 
-/// Latencies. User space deletes those of ended epochs.
+/// Latencies, each CPU's own slots one after the other: see [`crate::latencies`]. The loader makes room for
+/// every CPU.
+#[map]
+pub static LATENCIES: Array<LatencySlot> = Array::with_max_entries(LATENCY_SLOTS, MMAPABLE);
+
+/// Latencies of calls whose slot is another's. User space deletes those of ended epochs.
 #[map]
 pub static HISTOGRAMS: HashMap<HistogramKey, Histogram> = HashMap::with_max_entries(2_048, NO_PREALLOC);
 
@@ -52,7 +71,14 @@ pub static PERFORMED_OVERFLOW: PerCpuHashMap<PerformedKey, u64> = PerCpuHashMap:
 #[map]
 pub static EPOCHS: HashMap<u32, EpochTotals> = HashMap::with_max_entries(8_192, NO_PREALLOC);
 
-/// Names that are in the ring buffer already. Old ones go by themselves; they are then sent again.
+/// Names that are in the ring buffer already, of those that this CPU met: see [`crate::known`].
+#[map]
+pub static KNOWN_SLOTS: PerCpuArray<NameKey> = PerCpuArray::with_max_entries(KNOWN_PER_CPU, 0);
+
+/// How many of them each CPU remembers. A power of two.
+pub const KNOWN_PER_CPU: u32 = 512;
+
+/// All of them. Old ones go by themselves; they may then be sent again.
 #[map]
 pub static KNOWN_NAMES: LruHashMap<NameKey, u32> = LruHashMap::with_max_entries(8_192, 0);
 
@@ -101,7 +127,7 @@ pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
 
 /// One name of one file in one epoch. A rename changes `parent_address` or `name_hash_len`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NameKey {
     pub file: FileIdentity,
     pub inode_address: u64,

@@ -3,18 +3,16 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::macros::tracepoint;
-use aya_ebpf::maps::PerCpuHashMap;
 use aya_ebpf::programs::TracePointContext;
-use opfs_probe_common::call::{CallKey, CallTally, DETAIL_LOST, FILE_UNSEEN, FileIdentity, InFlightCall, Op};
-use opfs_probe_common::epoch::{EpochTotals, HistogramKey};
-use opfs_probe_common::histogram::{BUCKETS, Histogram, bucket};
+use opfs_probe_common::call::{CallKey, FILE_UNSEEN, FileIdentity, InFlightCall, Op};
 
+use crate::calls;
 use crate::file;
 use crate::first_sight;
-use crate::in_flight;
+use crate::in_flight::{self, Began};
 use crate::kernel::Typed;
 use crate::kernel::{add, fetch_add, offset, self_test_fd, syscall_fields_offset, user_registers};
-use crate::maps::{CALLS, EPOCHS, HISTOGRAMS, NameKey, Number, OVERFLOW, lose};
+use crate::maps::{EPOCHS, NameKey, Number, lose};
 use crate::membership::{member, straddles};
 
 /// `MS_SYNC` of include/uapi/asm-generic/mman-common.h.
@@ -88,7 +86,6 @@ fn enter(ctx: &TracePointContext, op: Op) {
         return;
     }
     let Some(member) = member(tgid) else { return };
-    let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return };
     let mut flags = 0;
     let name = named(op, field(ctx, 0), member.epoch, &mut flags);
     let file = name.as_ref().map_or(FileIdentity::NONE, |name| name.file);
@@ -101,19 +98,26 @@ fn enter(ctx: &TracePointContext, op: Op) {
         op: op as u16,
         flags: flags as u16,
     };
-    if in_flight::begin(thread, &call) {
-        // SAFETY: a valid map value.
-        unsafe { add(&raw mut (*epoch).entered, 1) };
-    } else {
-        // The exit will not find it: count it here, without its outcome and its time.
-        if let Some(unreturned) = Number::CountedAtEnter.get() {
-            // SAFETY: a valid map value.
-            unsafe { add(unreturned, 1) };
+    match in_flight::begin(thread, call) {
+        Began::Kept => {}
+        Began::InPlaceOf(unreturned) => count_without_exit(&unreturned),
+        Began::Unkept => {
+            // The exit will not find it.
+            if let Some(unreturned) = Number::CountedAtEnter.get() {
+                // SAFETY: a valid map value.
+                unsafe { add(unreturned, 1) };
+            }
+            count_without_exit(&call);
         }
-        lose(|losses| &mut losses.enters_lost);
-        count(epoch, key(&call, 0), None);
     }
     first_sight::report(ctx, &member, name.as_ref());
+}
+
+/// Counts a call without its outcome and its time.
+#[inline(always)]
+fn count_without_exit(call: &InFlightCall) {
+    lose(|losses| &mut losses.enters_lost);
+    calls::count(key(call, 0), None);
 }
 
 #[inline(always)]
@@ -125,21 +129,21 @@ fn exit(ctx: &TracePointContext, op: Op) {
         _ => return exit_without_enter(ctx, op, (thread >> 32) as u32, result),
     };
     let duration_ns = now_ns() - call.start_ns;
-    in_flight::end(thread);
-    let Some(epoch) = EPOCHS.get_ptr_mut(call.epoch) else { return };
     if RESTART_CODES.contains(&-result) {
-        // SAFETY: a valid map value.
-        unsafe { add(&raw mut (*epoch).restarted, 1) };
+        if let Some(epoch) = EPOCHS.get_ptr_mut(call.epoch) {
+            // SAFETY: a valid map value.
+            unsafe { add(&raw mut (*epoch).restarted, 1) };
+        }
     } else {
-        count(epoch, key(&call, errno(result)), Some(duration_ns));
-        if straddles(call.slot, call.epoch) {
+        calls::count(key(&call, errno(result)), Some(duration_ns));
+        if straddles(call.slot, call.epoch)
+            && let Some(epoch) = EPOCHS.get_ptr_mut(call.epoch)
+        {
             // SAFETY: a valid map value.
             unsafe { add(&raw mut (*epoch).straddling, 1) };
         }
     }
-    // Last, so that an epoch whose calls have all returned has all their counts.
-    // SAFETY: a valid map value.
-    unsafe { add(&raw mut (*epoch).returned, 1) };
+    in_flight::end(thread, call.epoch);
 }
 
 /// A call that a seccomp filter answered is asked for all the same; one that began before its
@@ -170,7 +174,6 @@ fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
         // kernel/seccomp.c): it never got to ask.
         return;
     }
-    let Some(epoch) = EPOCHS.get_ptr_mut(member.epoch) else { return };
     let mut flags = 0;
     let name = named(op, descriptor, member.epoch, &mut flags);
     let key = CallKey {
@@ -181,7 +184,7 @@ fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
         errno: errno(result),
         flags,
     };
-    count(epoch, key, None);
+    calls::count(key, None);
     first_sight::report(ctx, &member, name.as_ref());
 }
 
@@ -232,69 +235,6 @@ fn key(call: &InFlightCall, errno: u16) -> CallKey {
         op: call.op,
         errno,
         flags: u32::from(call.flags),
-    }
-}
-
-/// Counts one call, in its own record or, where there is no room, in the one without detail.
-#[inline(always)]
-fn count(epoch: *mut EpochTotals, key: CallKey, duration_ns: Option<u64>) {
-    let ns = duration_ns.unwrap_or(0);
-    let untimed = u64::from(duration_ns.is_none());
-    if !tally(&CALLS, &key, ns, untimed) {
-        lose(|losses| &mut losses.detail_lost);
-        let overflow = CallKey { file: FileIdentity::NONE, process: 0, flags: DETAIL_LOST, ..key };
-        if !tally(&OVERFLOW, &overflow, ns, untimed) {
-            lose(|losses| &mut losses.calls_lost);
-        }
-    }
-    if duration_ns.is_some() {
-        observe(HistogramKey { epoch: key.epoch, op: u32::from(key.op) }, ns);
-    }
-    // SAFETY: a valid map value.
-    unsafe {
-        add(&raw mut (*epoch).counted, 1);
-        add(&raw mut (*epoch).total_ns, ns);
-    }
-}
-
-#[inline(always)]
-fn tally(map: &PerCpuHashMap<CallKey, CallTally>, key: &CallKey, ns: u64, untimed: u64) -> bool {
-    if let Some(tally) = map.get_ptr_mut(*key) {
-        // SAFETY: a valid map value of this CPU, whose programs do not interrupt each other.
-        unsafe {
-            (*tally).count += 1;
-            (*tally).total_ns += ns;
-            (*tally).untimed += untimed;
-            if ns > (*tally).max_ns {
-                (*tally).max_ns = ns;
-            }
-        }
-        return true;
-    }
-    let first = CallTally { count: 1, total_ns: ns, max_ns: ns, untimed };
-    // Another CPU may have inserted the key meanwhile; its values of this CPU are then still zero.
-    map.insert(*key, first, 0).is_ok()
-}
-
-#[inline(always)]
-fn observe(key: HistogramKey, ns: u64) {
-    let histogram = match HISTOGRAMS.get_ptr_mut(key) {
-        Some(histogram) => histogram,
-        None => {
-            const NO_EXIST: u64 = 1;
-            static EMPTY: Histogram = Histogram::ZERO;
-            #[expect(clippy::needless_borrows_for_generic_args, reason = "the stack has no room for a copy")]
-            let _ = HISTOGRAMS.insert(key, &EMPTY, NO_EXIST);
-            match HISTOGRAMS.get_ptr_mut(key) {
-                Some(histogram) => histogram,
-                None => return lose(|losses| &mut losses.histogram_lost),
-            }
-        }
-    };
-    let index = bucket(ns);
-    if index < BUCKETS {
-        // SAFETY: a bucket of a valid map value.
-        unsafe { add(&raw mut (*histogram).buckets[index], 1) };
     }
 }
 

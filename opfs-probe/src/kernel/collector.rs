@@ -1,30 +1,30 @@
 //! Reads what the kernel side counted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use aya::Ebpf;
-use aya::maps::{HashMap as KernelHash, MapData, PerCpuArray, PerCpuHashMap, RingBuf};
+use aya::maps::{MapData, PerCpuArray, RingBuf};
 use nix::libc;
-use opfs_probe_common::call::{
-    CallKey as KernelCallKey, CallTally, DETAIL_LOST, FILE_UNSEEN, FileIdentity, InFlightCall, Op,
-};
-use opfs_probe_common::epoch::{EpochTotals, HistogramKey};
-use opfs_probe_common::histogram::Histogram;
+use opfs_probe_common::call::InFlightCall;
+use opfs_probe_common::epoch::EpochTotals;
 use opfs_probe_common::record::{FILE_RECORD, FileRecord, Losses, PROCESS_RECORD, ProcessRecord};
 
+use super::calls::Calls;
 use super::collect_performed::Performed;
-use crate::attribution::totals::{CallKey, FileRef, Totals};
+use super::in_flight::InFlight;
+use super::latencies::{Latencies, LatencySlots};
+use crate::attribution::totals::Totals;
 use crate::attribution::window::Epoch;
 
 /// Reads and empties the kernel's maps.
 pub struct Collector {
-    calls: PerCpuHashMap<MapData, KernelCallKey, CallTally>,
-    overflow: PerCpuHashMap<MapData, KernelCallKey, CallTally>,
+    calls: Calls,
     performed: Performed,
-    histograms: KernelHash<MapData, HistogramKey, Histogram>,
-    in_flight: KernelHash<MapData, u64, InFlightCall>,
+    latencies: Latencies,
+    in_flight: InFlight,
     losses: PerCpuArray<MapData, Losses>,
     records: RingBuf<MapData>,
     #[cfg(feature = "kernel-log")]
@@ -54,17 +54,18 @@ pub enum Record {
 
 impl Collector {
     /// `performed`: whether performed syncs are seen at all.
-    pub(super) fn new(programs: &mut Ebpf, performed: bool) -> Result<Self> {
+    pub(super) fn new(programs: &mut Ebpf, latencies: Arc<LatencySlots>, performed: bool) -> Result<Self> {
         #[cfg(feature = "kernel-log")]
         let log = aya_log::EbpfLogger::init(programs).context("reading the kernel side's log")?;
         let performed = Performed::new(programs, performed)?;
+        let (calls, in_flight) = (Calls::new(programs)?, InFlight::new(programs)?);
+        let latencies = Latencies::new(programs, latencies)?;
         let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
         Ok(Self {
-            calls: PerCpuHashMap::try_from(take("CALLS")?)?,
-            overflow: PerCpuHashMap::try_from(take("OVERFLOW")?)?,
+            calls,
             performed,
-            histograms: KernelHash::try_from(take("HISTOGRAMS")?)?,
-            in_flight: KernelHash::try_from(take("IN_FLIGHT")?)?,
+            latencies,
+            in_flight,
             losses: PerCpuArray::try_from(take("LOSSES")?)?,
             records: RingBuf::try_from(take("RECORDS")?)?,
             #[cfg(feature = "kernel-log")]
@@ -87,52 +88,33 @@ impl Collector {
     pub fn read(&self, epochs: &HashMap<Epoch, EpochTotals>) -> Result<HashMap<Epoch, Totals>> {
         let mut totals: HashMap<Epoch, Totals> =
             epochs.iter().map(|(epoch, kernel)| (*epoch, scalars(kernel))).collect();
-        for map in [&self.calls, &self.overflow] {
-            for key in map.keys() {
-                let key = key?;
-                let Some(totals) = totals.get_mut(&Epoch(key.epoch)) else { continue };
-                let Some(op) = Op::from_raw(key.op) else { continue };
-                // Gone only if someone else deletes, and nobody does.
-                let tallies = map.get(&key, 0)?;
-                for tally in tallies.iter().filter(|tally| tally.count > 0) {
-                    totals.add_call(call_key(&key, op), *tally);
-                }
+        for epoch in self.in_flight.epochs_in_slots() {
+            if let Some(totals) = totals.get_mut(&Epoch(epoch)) {
+                totals.in_flight += 1;
             }
         }
+        self.calls.read(&mut totals)?;
         self.performed.read(&mut totals)?;
-        for (epoch, totals) in &mut totals {
-            for op in Op::ALL {
-                if let Ok(histogram) = self.histograms.get(&HistogramKey::new(epoch.0, op), 0) {
-                    totals.histograms.insert(op, histogram);
-                }
-            }
-        }
+        self.latencies.read(&mut totals);
         Ok(totals)
     }
 
     /// Deletes what was read of epochs that no call can still write to.
     pub fn forget(&mut self, epochs: &HashMap<Epoch, Totals>) -> Result<()> {
-        let gone = |key: &KernelCallKey| epochs.contains_key(&Epoch(key.epoch));
-        for map in [&mut self.calls, &mut self.overflow] {
-            let keys: Vec<KernelCallKey> =
-                map.keys().collect::<Result<Vec<_>, _>>()?.into_iter().filter(gone).collect();
-            for key in keys {
-                map.remove(&key)?;
-            }
-        }
+        self.calls.forget(epochs)?;
         self.performed.forget(epochs)?;
-        for epoch in epochs.keys() {
-            for op in Op::ALL {
-                // Ops that were not called have none.
-                let _ = self.histograms.remove(&HistogramKey::new(epoch.0, op));
-            }
-        }
+        self.latencies.forget(epochs);
         Ok(())
     }
 
-    /// Calls entered and not returned, by session slot, with the time they began.
+    /// The epochs that calls in flight began in, of those calls that [`EpochTotals`] don't count in and out.
+    pub fn epochs_in_flight(&self) -> HashSet<Epoch> {
+        self.in_flight.epochs_in_slots().map(Epoch).collect()
+    }
+
+    /// Calls entered and not returned.
     pub fn in_flight(&self) -> impl Iterator<Item = InFlightCall> + '_ {
-        self.in_flight.iter().flatten().map(|(_, call)| call)
+        self.in_flight.iter()
     }
 
     /// Passes on what the kernel side logged.
@@ -175,20 +157,6 @@ fn scalars(kernel: &EpochTotals) -> Totals {
         in_flight: kernel.entered.saturating_sub(kernel.returned),
         ..Totals::default()
     }
-}
-
-fn call_key(key: &KernelCallKey, op: Op) -> CallKey {
-    let lost = key.flags & DETAIL_LOST != 0;
-    let file = if lost {
-        FileRef::Lost
-    } else if key.file != FileIdentity::NONE {
-        FileRef::Known(key.file)
-    } else if key.flags & FILE_UNSEEN != 0 {
-        FileRef::Unseen
-    } else {
-        FileRef::None
-    };
-    CallKey { op, process: (!lost).then_some(key.process), file, errno: key.errno }
 }
 
 fn parse_record(bytes: &[u8]) -> Option<Record> {

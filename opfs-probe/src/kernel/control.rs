@@ -1,11 +1,14 @@
 //! Tells the kernel side which epoch a session is in and who belongs to it.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
 use opfs_probe_common::epoch::{EpochTotals, NO_EPOCH, SessionSlot};
 use opfs_probe_common::membership::{BOUND_BY_USER_SPACE, Membership};
 
+use super::latencies::LatencySlots;
 use crate::attribution::window::Epoch;
 
 /// Quick writes to the kernel's maps.
@@ -13,16 +16,18 @@ pub struct Control {
     sessions: Array<MapData, SessionSlot>,
     members: HashMap<MapData, u32, Membership>,
     epochs: HashMap<MapData, u32, EpochTotals>,
+    latencies: Arc<LatencySlots>,
     last_image: u32,
 }
 
 impl Control {
-    pub(super) fn new(programs: &mut Ebpf) -> Result<Self> {
+    pub(super) fn new(programs: &mut Ebpf, latencies: Arc<LatencySlots>) -> Result<Self> {
         let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
         Ok(Self {
             sessions: Array::try_from(take("SESSIONS")?)?,
             members: HashMap::try_from(take("MEMBERS")?)?,
             epochs: HashMap::try_from(take("EPOCHS")?)?,
+            latencies,
             last_image: BOUND_BY_USER_SPACE,
         })
     }
@@ -81,7 +86,14 @@ impl Control {
         }
     }
 
-    /// What an epoch has counted so far.
+    /// Number of an epoch's sync calls so far, and the time in them.
+    pub fn counted(&self, epoch: Epoch) -> Option<(u64, u64)> {
+        let EpochTotals { counted, total_ns, .. } = self.epoch_totals(epoch)?;
+        let (calls, ns) = self.latencies.counted(epoch);
+        Some((counted + calls, total_ns + ns))
+    }
+
+    /// What an epoch has counted so far, besides what is in slots.
     pub fn epoch_totals(&self, epoch: Epoch) -> Option<EpochTotals> {
         self.epochs.get(&epoch.0, 0).ok()
     }

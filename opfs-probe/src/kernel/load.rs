@@ -1,15 +1,19 @@
 //! Loads the programs and attaches them, as far as this kernel allows.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint, TracePoint};
+use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit};
+use opfs_probe_common::call::CALL_SLOTS;
 use opfs_probe_common::config::Config;
 use opfs_probe_common::epoch::EXCLUDED_SLOT;
+use opfs_probe_common::histogram::LATENCY_SLOTS;
 use opfs_probe_common::offsets::UNKNOWN;
 use opfs_probe_common::performed::Filesystem;
 use serde::Serialize;
@@ -17,6 +21,7 @@ use serde::Serialize;
 use super::collector::Collector;
 use super::control::Control;
 use super::direct::{DirectReads, Object};
+use super::latencies::LatencySlots;
 use super::offsets;
 use super::performed;
 use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned};
@@ -175,8 +180,10 @@ fn load(tuning: Tuning<'_>) -> Result<Loaded> {
         let reason = missing.reason.as_deref().unwrap_or_default();
         bail!("attaching {}: {reason}; `opfs-probe doctor` says what this kernel allows", missing.name);
     }
-    let mut control = Control::new(&mut staged.programs)?;
-    let collector = Collector::new(&mut staged.programs, !performed::seen(&staged.probes).is_empty())?;
+    let latencies = Arc::new(LatencySlots::new(&mut staged.programs)?);
+    let mut control = Control::new(&mut staged.programs, Arc::clone(&latencies))?;
+    let collector =
+        Collector::new(&mut staged.programs, latencies, !performed::seen(&staged.probes).is_empty())?;
     let own_tgid = staged.call_ourselves()?;
     control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
     let Staged { programs, describing, probes, coverage_gaps, .. } = staged;
@@ -195,7 +202,11 @@ fn stage(tuning: Tuning<'_>) -> Result<Staged> {
         o_direct: libc::O_DIRECT as u32,
         word_structure: direct.map_or(0, |direct| direct.word_structure),
     };
+    let cpus = nr_cpus().map_err(|(path, error)| anyhow!("reading {path}: {error}"))? as u32;
     let mut loader = EbpfLoader::new();
+    for (map, entries) in [("CALL_SLOTS", CALL_SLOTS), ("LATENCIES", LATENCY_SLOTS)] {
+        loader.map_max_entries(map, entries.saturating_mul(cpus));
+    }
     for (map, entries) in tuning.map_sizes {
         loader.map_max_entries(map, *entries);
     }

@@ -2,16 +2,20 @@
 
 mod bpf;
 pub mod btf;
+mod calls;
 pub mod checks;
 mod collect_performed;
 pub mod collector;
 pub mod control;
 mod detach;
 mod direct;
+mod in_flight;
+mod latencies;
 pub mod load;
 pub mod offsets;
 pub mod performed;
 pub mod plan;
 pub mod privileges;
+mod shared;
 pub mod tracefs;
 mod types;

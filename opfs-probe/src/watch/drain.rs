@@ -30,11 +30,12 @@ impl Watcher {
             return Ok(());
         }
         barrier()?;
+        let in_flight = collector.epochs_in_flight();
         let settled: HashMap<Epoch, EpochTotals> = {
             let mut state = self.state();
             state.free(&slots);
             let totals = |epoch: Epoch| Some((epoch, state.control.as_ref()?.epoch_totals(epoch)?));
-            let settled = ended.into_iter().filter_map(totals);
+            let settled = ended.into_iter().filter(|epoch| !in_flight.contains(epoch)).filter_map(totals);
             settled.filter(|(_, totals)| totals.entered == totals.returned).collect()
         };
         if settled.is_empty() {

@@ -252,9 +252,9 @@ impl State {
     pub fn counted_in(&self, session: SessionId, window: WindowId) -> Option<(u64, u64)> {
         let control = self.control.as_ref()?;
         let total: &Totals = &self.attribution.session(session)?.window(window)?.total;
-        let undrained = self.attribution.epochs_of(window).filter_map(|epoch| control.epoch_totals(epoch));
-        Some(undrained.fold((total.sync_calls(), total.sync_ns()), |(calls, ns), epoch| {
-            (calls + epoch.counted, ns + epoch.total_ns)
+        let undrained = self.attribution.epochs_of(window).filter_map(|epoch| control.counted(epoch));
+        Some(undrained.fold((total.sync_calls(), total.sync_ns()), |(calls, ns), (more_calls, more_ns)| {
+            (calls + more_calls, ns + more_ns)
         }))
     }
 
