@@ -9,4 +9,5 @@ mod common;
 mod direct;
 mod losses;
 mod session;
+mod storm;
 mod truth;
