@@ -13,23 +13,22 @@ use crate::kernel::{add, cpu, hash, keep_order, raise};
 use crate::latencies;
 use crate::maps::{CALL_SLOTS, CALLS, OVERFLOW, lose};
 
-/// Counts one call, with its time where that is known. Only by programs that no other that counts calls
-/// can interrupt: those of system calls.
+/// Counts one call that took `ns`. Only by programs that no other that counts calls can interrupt: those of
+/// system calls.
 #[inline(always)]
-pub fn count(key: CallKey, duration_ns: Option<u64>) {
+pub fn count(key: CallKey, ns: u64) {
     let cpu = cpu();
-    match duration_ns {
-        Some(ns) => {
-            if !count_in_slot(cpu, &key, ns) {
-                count_in_map(key, ns, 0);
-            }
-            latencies::observe(cpu, key.epoch, key.op, ns);
-        }
-        None => {
-            count_in_map(key, 0, 1);
-            latencies::count_untimed(key.epoch);
-        }
+    if !count_in_slot(cpu, &key, ns) {
+        count_in_map(key, ns, 0);
     }
+    latencies::observe(cpu, key.epoch, key.op, ns);
+}
+
+/// Counts one call whose time is not known.
+#[inline(always)]
+pub fn count_untimed(key: CallKey) {
+    count_in_map(key, 0, 1);
+    latencies::count_untimed(key.epoch);
 }
 
 #[inline(always)]

@@ -23,6 +23,7 @@ mod opens;
 mod path;
 mod processes;
 mod syscalls;
+mod unmatched;
 
 /// Never reached: the programs are built so that nothing can panic, and the verifier refuses a loop.
 #[panic_handler]

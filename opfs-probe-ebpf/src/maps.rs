@@ -121,6 +121,10 @@ pub static DESCRIBE: ProgramArray = ProgramArray::with_max_entries(2, 0);
 #[map]
 pub static DESCRIBE_RAW: ProgramArray = ProgramArray::with_max_entries(2, 0);
 
+/// The programs that count calls of which one end was seen, by index: see [`crate::unmatched`].
+#[map]
+pub static UNMATCHED: ProgramArray = ProgramArray::with_max_entries(2, 0);
+
 /// Work space of the program that runs on this CPU. Programs that use it run with preemption off.
 #[map]
 pub static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
@@ -152,7 +156,10 @@ pub struct Scratch {
     /// `vm_area_struct.vm_file` of the mapping that was looked up.
     pub mapped_file: u64,
     pub describe_file: u32,
-    pub reserved: u32,
+    /// What [`crate::unmatched`] is to count: the op that returns, or the call that did not.
+    pub op: u16,
+    pub reserved: u16,
+    pub unreturned: InFlightCall,
     pub position: Position,
     /// A record under construction: the end of `header` is the end of its fixed part, so that the
     /// path follows at once.

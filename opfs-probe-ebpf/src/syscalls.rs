@@ -10,22 +10,13 @@ use crate::calls;
 use crate::file;
 use crate::first_sight;
 use crate::in_flight::{self, Began};
-use crate::kernel::Typed;
-use crate::kernel::{add, fetch_add, offset, self_test_fd, syscall_fields_offset, user_registers};
-use crate::maps::{EPOCHS, NameKey, Number, lose};
+use crate::kernel::{add, self_test_fd, syscall_fields_offset};
+use crate::maps::{EPOCHS, NameKey, Number};
 use crate::membership::{member, straddles};
+use crate::unmatched;
 
 /// `MS_SYNC` of include/uapi/asm-generic/mman-common.h.
-const MS_SYNC: u64 = 4;
-
-/// `SECCOMP_MODE_FILTER`
-const SECCOMP_MODE_FILTER: i32 = 2;
-
-/// What a system call returns that was not run at all.
-const ENOSYS: u16 = 38;
-
-/// The bit of `SIGKILL`, which is pending in every thread of a process that is being killed.
-const PENDING_KILL: u64 = 1 << (9 - 1);
+pub const MS_SYNC: u64 = 4;
 
 /// The largest errno that a system call returns, `MAX_ERRNO` of include/linux/err.h.
 const MAX_ERRNO: i64 = 4095;
@@ -99,25 +90,18 @@ fn enter(ctx: &TracePointContext, op: Op) {
         flags: flags as u16,
     };
     match in_flight::begin(thread, call) {
-        Began::Kept => {}
-        Began::InPlaceOf(unreturned) => count_without_exit(&unreturned),
+        Began::Kept => first_sight::report(ctx, &member, name.as_ref()),
+        // What is new of them is sent by a later call.
+        Began::InPlaceOf(unreturned) => unmatched::count_enter(ctx, &unreturned),
         Began::Unkept => {
             // The exit will not find it.
             if let Some(unreturned) = Number::CountedAtEnter.get() {
                 // SAFETY: a valid map value.
                 unsafe { add(unreturned, 1) };
             }
-            count_without_exit(&call);
+            unmatched::count_enter(ctx, &call);
         }
     }
-    first_sight::report(ctx, &member, name.as_ref());
-}
-
-/// Counts a call without its outcome and its time.
-#[inline(always)]
-fn count_without_exit(call: &InFlightCall) {
-    lose(|losses| &mut losses.enters_lost);
-    calls::count(key(call, 0), None);
 }
 
 #[inline(always)]
@@ -126,7 +110,7 @@ fn exit(ctx: &TracePointContext, op: Op) {
     let result: i64 = field(ctx, 0);
     let call = match in_flight::current(thread) {
         Some(call) if call.op == op as u16 => *call,
-        _ => return exit_without_enter(ctx, op, (thread >> 32) as u32, result),
+        _ => return unmatched::count_exit(ctx, op),
     };
     let duration_ns = now_ns() - call.start_ns;
     if RESTART_CODES.contains(&-result) {
@@ -135,7 +119,7 @@ fn exit(ctx: &TracePointContext, op: Op) {
             unsafe { add(&raw mut (*epoch).restarted, 1) };
         }
     } else {
-        calls::count(key(&call, errno(result)), Some(duration_ns));
+        calls::count(key(&call, errno(result)), duration_ns);
         if straddles(call.slot, call.epoch)
             && let Some(epoch) = EPOCHS.get_ptr_mut(call.epoch)
         {
@@ -146,72 +130,10 @@ fn exit(ctx: &TracePointContext, op: Op) {
     in_flight::end(thread, call.epoch);
 }
 
-/// A call that a seccomp filter answered is asked for all the same; one that began before its
-/// process was watched is not ours.
-#[inline(always)]
-fn exit_without_enter(ctx: &TracePointContext, op: Op, tgid: u32, result: i64) {
-    let registers = user_registers();
-    let descriptor: u64 = registers.load(offset!(pt_regs_di));
-    let third: u64 = registers.load(offset!(pt_regs_dx));
-    if op.takes_descriptor() && descriptor as i32 == self_test_fd() {
-        return;
-    }
-    if matches!(op, Op::Msync) && third & MS_SYNC == 0 {
-        return;
-    }
-    let Some(member) = member(tgid) else { return };
-    if was_counted_at_enter() {
-        return;
-    }
-    let seccomp_mode: i32 = Typed::current_task().load(offset!(task_seccomp_mode));
-    if seccomp_mode != SECCOMP_MODE_FILTER {
-        lose(|losses| &mut losses.begun_before);
-        return;
-    }
-    let pending: u64 = Typed::current_task().load(offset!(task_pending_signals));
-    if errno(result) == ENOSYS && pending & PENDING_KILL != 0 {
-        // Killed where its filter hands it to a tracer, strace for one (`__seccomp_filter()` in
-        // kernel/seccomp.c): it never got to ask.
-        return;
-    }
-    let mut flags = 0;
-    let name = named(op, descriptor, member.epoch, &mut flags);
-    let key = CallKey {
-        file: name.as_ref().map_or(FileIdentity::NONE, |name| name.file),
-        epoch: member.epoch,
-        process: member.process,
-        op: op as u16,
-        errno: errno(result),
-        flags,
-    };
-    calls::count(key, None);
-    first_sight::report(ctx, &member, name.as_ref());
-}
-
-/// Whether a call that was counted at its enter has not returned yet, which this one then stands for:
-/// with a filter it may be another, but no call counts twice or never.
-#[inline(always)]
-fn was_counted_at_enter() -> bool {
-    let Some(unreturned) = Number::CountedAtEnter.get() else { return false };
-    // SAFETY: a valid map value.
-    if unsafe { unreturned.read_volatile() } == 0 {
-        return false;
-    }
-    // SAFETY: as above.
-    let before = unsafe { fetch_add(unreturned, u64::MAX) } as i64;
-    if before > 0 {
-        return true;
-    }
-    // Another exit was first.
-    // SAFETY: as above.
-    unsafe { add(unreturned, 1) };
-    false
-}
-
 /// The file that a call's first argument stands for. Adds to the flags of the call's key. (Handed back
 /// together, the compiler would store what is not set of a missing name, which the verifier refuses.)
 #[inline(always)]
-fn named(op: Op, argument: u64, epoch: u32, flags: &mut u32) -> Option<NameKey> {
+pub fn named(op: Op, argument: u64, epoch: u32, flags: &mut u32) -> Option<NameKey> {
     match op {
         Op::Sync => None,
         Op::Msync => match file::mapped_at(argument) {
@@ -226,8 +148,9 @@ fn named(op: Op, argument: u64, epoch: u32, flags: &mut u32) -> Option<NameKey> 
     }
 }
 
+/// The key that a call counts under.
 #[inline(always)]
-fn key(call: &InFlightCall, errno: u16) -> CallKey {
+pub fn key(call: &InFlightCall, errno: u16) -> CallKey {
     CallKey {
         file: call.file,
         epoch: call.epoch,
@@ -238,8 +161,9 @@ fn key(call: &InFlightCall, errno: u16) -> CallKey {
     }
 }
 
+/// The errno that a system call returned, or 0.
 #[inline(always)]
-fn errno(result: i64) -> u16 {
+pub fn errno(result: i64) -> u16 {
     if (-MAX_ERRNO..0).contains(&result) { -result as u16 } else { 0 }
 }
 

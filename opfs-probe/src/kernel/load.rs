@@ -24,7 +24,7 @@ use super::direct::{DirectReads, Object};
 use super::latencies::LatencySlots;
 use super::offsets;
 use super::performed;
-use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned};
+use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned, UNMATCHED};
 use super::privileges;
 use super::tracefs::{first_field_offset, has_event, with_tracefs};
 use super::types::KernelTypes;
@@ -154,7 +154,7 @@ pub fn vital_missing(probes: &[Probe]) -> Option<&Probe> {
 }
 
 /// The arrays of the programs that others end with.
-type Describing = [ProgramArray<MapData>; 2];
+type Describing = [ProgramArray<MapData>; 3];
 
 /// Loaded and attached as far as this kernel allows.
 struct Staged {
@@ -292,13 +292,18 @@ fn attach(programs: &mut Ebpf, planned: &Planned, kernel_types: &aya::Btf) -> Re
 
 /// The long walks are programs of their own that the others end with.
 fn load_describing(programs: &mut Ebpf) -> Result<Describing> {
-    let mut plain = describing_array(programs, "DESCRIBE")?;
-    for (index, name) in DESCRIBING.into_iter().enumerate() {
-        let program: &mut TracePoint =
-            programs.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
-        program.load().with_context(|| format!("loading {name}"))?;
-        plain.set(index as u32, program.fd()?, 0)?;
-    }
+    let mut load_plain = |array, names: [&str; 2]| -> Result<_> {
+        let mut array = describing_array(programs, array)?;
+        for (index, name) in names.into_iter().enumerate() {
+            let program: &mut TracePoint =
+                programs.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
+            program.load().with_context(|| format!("loading {name}"))?;
+            array.set(index as u32, program.fd()?, 0)?;
+        }
+        Ok(array)
+    };
+    let plain = load_plain("DESCRIBE", DESCRIBING)?;
+    let unmatched = load_plain("UNMATCHED", UNMATCHED)?;
     let mut raw = describing_array(programs, "DESCRIBE_RAW")?;
     for (index, name) in DESCRIBING_RAW.into_iter().enumerate() {
         let program: &mut RawTracePoint =
@@ -306,7 +311,7 @@ fn load_describing(programs: &mut Ebpf) -> Result<Describing> {
         program.load().with_context(|| format!("loading {name}"))?;
         raw.set(index as u32, program.fd()?, 0)?;
     }
-    Ok([plain, raw])
+    Ok([plain, unmatched, raw])
 }
 
 fn describing_array(programs: &mut Ebpf, name: &str) -> Result<ProgramArray<MapData>> {

@@ -93,6 +93,8 @@ pub const PLAN: [Planned; 24] = [
 /// The programs of the tail-call arrays, by their index in them: a program goes on only in one of its own
 /// type.
 pub const DESCRIBING: [&str; 2] = ["describe_process", "describe_file"];
+/// Those of calls of which one end was seen.
+pub const UNMATCHED: [&str; 2] = ["unmatched_enter", "unmatched_exit"];
 /// Those of raw tracepoints.
 pub const DESCRIBING_RAW: [&str; 2] = ["describe_process_raw", "describe_file_raw"];
 
