@@ -6,7 +6,7 @@
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::maps::PerCpuHashMap;
+use aya_ebpf::maps::HashMap;
 use aya_ebpf::programs::RawTracePointContext;
 use opfs_probe_common::call::{DETAIL_LOST, FileIdentity};
 use opfs_probe_common::membership::RECORDED;
@@ -15,7 +15,7 @@ use opfs_probe_common::performed::{Cause, Filesystem, PerformedKey};
 use crate::file;
 use crate::first_sight;
 use crate::in_flight;
-use crate::kernel::{Typed, offset};
+use crate::kernel::{Typed, add, offset};
 use crate::maps::{NameKey, PERFORMED, PERFORMED_OVERFLOW, lose};
 use crate::membership::{Member, member};
 
@@ -141,12 +141,18 @@ fn count(key: PerformedKey) {
 }
 
 #[inline(always)]
-fn tally(map: &PerCpuHashMap<PerformedKey, u64>, key: &PerformedKey) -> bool {
-    if let Some(count) = map.get_ptr_mut(*key) {
-        // SAFETY: a valid map value of this CPU, whose programs do not interrupt each other.
-        unsafe { *count += 1 };
-        return true;
+fn tally(map: &HashMap<PerformedKey, u64>, key: &PerformedKey) -> bool {
+    const NO_EXIST: u64 = 1;
+    let mut count = map.get_ptr_mut(*key);
+    if count.is_none() {
+        if map.insert(*key, 1, NO_EXIST).is_ok() {
+            return true;
+        }
+        // Another CPU may have been first.
+        count = map.get_ptr_mut(*key);
     }
-    // Another CPU may have inserted the key meanwhile; its values of this CPU are then still zero.
-    map.insert(*key, 1, 0).is_ok()
+    let Some(count) = count else { return false };
+    // SAFETY: a valid map value.
+    unsafe { add(count, 1) };
+    true
 }

@@ -1,7 +1,7 @@
 //! All maps, with who writes and who deletes.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf};
 use opfs_probe_common::call::{
     self, CallKey, CallSlot, CallTally, FileIdentity, IN_FLIGHT_SLOTS, InFlightCall, InFlightSlot,
 };
@@ -61,11 +61,11 @@ pub static HISTOGRAMS: HashMap<HistogramKey, Histogram> = HashMap::with_max_entr
 
 /// Syncs that file systems performed. User space deletes those of ended epochs.
 #[map]
-pub static PERFORMED: PerCpuHashMap<PerformedKey, u64> = PerCpuHashMap::with_max_entries(8_192, 0);
+pub static PERFORMED: HashMap<PerformedKey, u64> = HashMap::with_max_entries(8_192, 0);
 
 /// Those that found no room there, without process and file.
 #[map]
-pub static PERFORMED_OVERFLOW: PerCpuHashMap<PerformedKey, u64> = PerCpuHashMap::with_max_entries(1_024, 0);
+pub static PERFORMED_OVERFLOW: HashMap<PerformedKey, u64> = HashMap::with_max_entries(1_024, 0);
 
 /// Epoch → its totals. User space inserts before an epoch begins and deletes after it ended.
 #[map]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::{Context, Result};
 use aya::Ebpf;
-use aya::maps::{MapData, PerCpuHashMap};
+use aya::maps::{HashMap as KernelHash, MapData};
 use opfs_probe_common::call::{DETAIL_LOST, FileIdentity};
 use opfs_probe_common::performed::{Cause, Filesystem, PerformedKey as KernelKey};
 
@@ -12,13 +12,13 @@ use crate::attribution::totals::{FileRef, PerformedKey, Totals};
 use crate::attribution::window::Epoch;
 
 /// The maps they are counted in; none where no probe sees any.
-pub(super) struct Performed(Option<[PerCpuHashMap<MapData, KernelKey, u64>; 2]>);
+pub(super) struct Performed(Option<[KernelHash<MapData, KernelKey, u64>; 2]>);
 
 impl Performed {
     pub fn new(programs: &mut Ebpf, seen: bool) -> Result<Self> {
         let mut take = |name: &str| -> Result<_> {
             let map = programs.take_map(name).with_context(|| format!("no map {name}"))?;
-            Ok(PerCpuHashMap::try_from(map)?)
+            Ok(KernelHash::try_from(map)?)
         };
         let maps = [take("PERFORMED")?, take("PERFORMED_OVERFLOW")?];
         Ok(Self(seen.then_some(maps)))
@@ -36,8 +36,7 @@ impl Performed {
                 let Some(totals) = epochs.get_mut(&Epoch(key.epoch)) else { continue };
                 let Some(mine) = performed_key(&key) else { continue };
                 // Gone only if someone else deletes, and nobody does.
-                let count = map.get(&key, 0)?.iter().sum();
-                totals.add_performed(mine, count);
+                totals.add_performed(mine, map.get(&key, 0)?);
             }
         }
         Ok(())
