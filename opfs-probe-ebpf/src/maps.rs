@@ -34,7 +34,7 @@ pub static IN_FLIGHT: Array<InFlightSlot> = Array::with_max_entries(IN_FLIGHT_SL
 
 /// Thread → the sync call it is in, for threads whose slot is another's.
 #[map]
-pub static CROWDED: HashMap<u64, InFlightCall> = HashMap::with_max_entries(1_024, 0);
+pub static CROWDED: HashMap<u64, InFlightCall> = HashMap::with_max_entries(4_096, 0);
 
 /// Finished calls, each CPU's own slots one after the other: see [`crate::calls`]. The loader makes room
 /// for every CPU.

@@ -22,7 +22,7 @@ fn tables_are_as_large_as_documented() {
     let expected = [
         ("sessions at once", MAX_SESSIONS as usize - 1),
         ("processes", entries("MEMBERS")),
-        ("sync calls in flight", entries("IN_FLIGHT")),
+        ("sync calls in flight", entries("CROWDED")),
         ("different {epoch", entries("CALLS")),
         ("different {epoch, cause", entries("PERFORMED")),
         ("names of one inode", MAX_NAMES),
