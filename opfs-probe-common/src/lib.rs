@@ -7,6 +7,7 @@
 pub mod call;
 pub mod config;
 pub mod epoch;
+pub mod flushed;
 pub mod histogram;
 pub mod membership;
 pub mod offsets;

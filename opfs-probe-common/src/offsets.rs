@@ -64,10 +64,16 @@ pub struct Offsets {
     pub pt_regs_di: u32,
     pub pt_regs_si: u32,
     pub pt_regs_dx: u32,
+    pub request_queue: u32,
+    pub request_cmd_flags: u32,
+    pub request_data_len: u32,
+    pub queue_disk: u32,
+    pub disk_major: u32,
+    pub disk_first_minor: u32,
     /// The VFS inode in a `struct xfs_inode`, or [`UNKNOWN`].
     pub xfs_inode_vnode: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 50 * 4);
+const _: () = assert!(size_of::<Offsets>() == 56 * 4);
 
 crate::pod!(Offsets);

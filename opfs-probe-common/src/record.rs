@@ -120,10 +120,12 @@ pub struct Losses {
     pub compat_images: u64,
     /// Performed syncs not counted at all.
     pub performed_lost: u64,
+    /// Flushes and FUA writes of devices not counted at all, or missing from their window.
+    pub flushes_lost: u64,
 }
 
 const _: () = assert!(size_of::<FileRecord>() == 64);
 const _: () = assert!(size_of::<ProcessRecord>() == 72);
-const _: () = assert!(size_of::<Losses>() == 72);
+const _: () = assert!(size_of::<Losses>() == 80);
 
 crate::pod!(FileRecord, ProcessRecord, Losses);

@@ -9,8 +9,8 @@ use core::mem::MaybeUninit;
 use core::ptr::{addr_of, read_volatile};
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_kernel_str,
-    bpf_probe_read_user, bpf_task_pt_regs,
+    bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
+    bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_task_pt_regs,
 };
 use opfs_probe_common::config::Config;
 use opfs_probe_common::offsets::Offsets;
@@ -207,6 +207,13 @@ pub unsafe fn read_string(destination: *mut u8, room: u32, address: u64) -> Opti
 pub unsafe fn read_user(destination: *mut u8, length: u32, address: u64) -> bool {
     // SAFETY: the caller's promise.
     unsafe { bpf_probe_read_user(destination.cast(), length, address as *const c_void) == 0 }
+}
+
+/// `CLOCK_MONOTONIC`
+#[inline(always)]
+pub fn now_ns() -> u64 {
+    // SAFETY: the helper has no precondition.
+    unsafe { bpf_ktime_get_ns() }
 }
 
 /// Adds to a counter that several CPUs share.

@@ -1,6 +1,6 @@
 //! The kernel side of opfs-probe: counts sync calls by session epoch, process and file.
 //!
-//! One file a probe family (`syscalls`, `opens`, `processes`, `filesystem`), and what they share: the maps, safe
+//! One file a probe family (`syscalls`, `opens`, `processes`, `filesystem`, `block`), and what they share: the maps, safe
 //! ways to read the kernel's memory, and first-sight records.
 #![no_std]
 #![no_main]
@@ -8,6 +8,7 @@
 #![feature(asm_experimental_arch, core_intrinsics)]
 #![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
 
+mod block;
 mod calls;
 mod file;
 mod filesystem;

@@ -1,11 +1,12 @@
 //! All maps, with who writes and who deletes.
 
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, ProgramArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use opfs_probe_common::call::{
     self, CallKey, CallSlot, CallTally, FileIdentity, IN_FLIGHT_SLOTS, InFlightCall, InFlightSlot,
 };
 use opfs_probe_common::epoch::{EpochTotals, HistogramKey, MAX_SESSIONS, SessionSlot};
+use opfs_probe_common::flushed::{DeviceTally, FlushKey, FlushTally};
 use opfs_probe_common::histogram::{Histogram, LATENCY_SLOTS, LatencySlot};
 use opfs_probe_common::membership::Membership;
 use opfs_probe_common::performed::PerformedKey;
@@ -66,6 +67,24 @@ pub static PERFORMED: HashMap<PerformedKey, u64> = HashMap::with_max_entries(8_1
 /// Those that found no room there, without process and file.
 #[map]
 pub static PERFORMED_OVERFLOW: HashMap<PerformedKey, u64> = HashMap::with_max_entries(1_024, 0);
+
+/// The newest epoch of any session. User space writes.
+#[map]
+pub static MOMENT: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Flush requests and FUA writes that devices have been given, by address → when. Of this map and the next two,
+/// programs that run in interrupts alone are users: a program that one of them interrupted may hold the lock
+/// of any other.
+#[map]
+pub static FLUSH_STARTS: HashMap<u64, u64> = HashMap::with_max_entries(1_024, 0);
+
+/// Those that devices were done with. User space deletes those of moments that ended.
+#[map]
+pub static FLUSHES: PerCpuHashMap<FlushKey, FlushTally> = PerCpuHashMap::with_max_entries(512, 0);
+
+/// The same by device, since the probe was loaded.
+#[map]
+pub static DEVICES: HashMap<u32, DeviceTally> = HashMap::with_max_entries(64, 0);
 
 /// Epoch → its totals. User space inserts before an epoch begins and deletes after it ended.
 #[map]

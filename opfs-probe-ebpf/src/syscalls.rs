@@ -1,7 +1,7 @@
 //! The asked layer: every sync call from enter to exit.
 
 use aya_ebpf::EbpfContext;
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
+use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
 use opfs_probe_common::call::{CallKey, FILE_UNSEEN, FileIdentity, InFlightCall, Op};
@@ -10,7 +10,7 @@ use crate::calls;
 use crate::file;
 use crate::first_sight;
 use crate::in_flight::{self, Began};
-use crate::kernel::{add, self_test_fd, syscall_fields_offset};
+use crate::kernel::{add, now_ns, self_test_fd, syscall_fields_offset};
 use crate::maps::{EPOCHS, NameKey, Number};
 use crate::membership::{member, straddles};
 use crate::unmatched;
@@ -165,12 +165,6 @@ pub fn key(call: &InFlightCall, errno: u16) -> CallKey {
 #[inline(always)]
 pub fn errno(result: i64) -> u16 {
     if (-MAX_ERRNO..0).contains(&result) { -result as u16 } else { 0 }
-}
-
-#[inline(always)]
-fn now_ns() -> u64 {
-    // SAFETY: the helper has no precondition.
-    unsafe { bpf_ktime_get_ns() }
 }
 
 #[inline(always)]

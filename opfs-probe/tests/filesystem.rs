@@ -13,8 +13,8 @@ use std::process::Command;
 use std::thread;
 
 use opfs_probe::report::model::{self, Performed, Report, Totals};
-use tempfile::TempDir;
 
+use common::image::{Image, skipped};
 use common::{as_reported, probe, require_root, text};
 
 /// Names the work that this program does as the command under watch, and where.
@@ -185,56 +185,6 @@ fn assert_kinds(report: &Report, dir: &Path) {
         ("range", (1, performed(0, 0))),
     ];
     assert_eq!(by_name(totals, dir), expected.map(|(name, file)| (name.to_owned(), file)).into());
-}
-
-/// Past the capture of the tests' output: what was not tested is to be seen.
-fn skipped(filesystem: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {filesystem}: {why}");
-}
-
-/// An image of a file system, mounted over a loop device until this is dropped.
-struct Image {
-    folder: TempDir,
-}
-
-impl Image {
-    /// None, loudly, where there is no mkfs for it.
-    fn of(filesystem: &str) -> Option<Self> {
-        // The smallest that XFS takes.
-        const BYTES: u64 = 320 << 20;
-        let folder = tempfile::tempdir().unwrap();
-        let image = folder.path().join("image");
-        File::create(&image).unwrap().set_len(BYTES).unwrap();
-        let mkfs = format!("mkfs.{filesystem}");
-        let Ok(made) = Command::new(&mkfs).arg("-q").arg(&image).output() else {
-            skipped(filesystem, &format!("{mkfs} is not installed"));
-            return None;
-        };
-        assert!(made.status.success(), "{mkfs}: {}", text(&made.stderr));
-        let image = Self { folder };
-        fs::create_dir(image.dir()).unwrap();
-        let mounted =
-            Command::new("mount").args(["-o", "loop"]).arg(image.path()).arg(image.dir()).output().unwrap();
-        if !mounted.status.success() {
-            skipped(filesystem, &format!("it can't be mounted: {}", text(&mounted.stderr)));
-            return None;
-        }
-        Some(image)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("image")
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.folder.path().join("mounted")
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.dir()).output();
-    }
 }
 
 fn on(filesystem: &str) {

@@ -23,7 +23,8 @@ pub struct Arguments {
 }
 
 /// Tests of the workspace that need root, by the file they are in.
-const ROOT_TESTS: [&str; 7] = ["kernel", "in_process", "filesystem", "daemon", "cli", "bench", "browsers"];
+const ROOT_TESTS: [&str; 8] =
+    ["kernel", "in_process", "filesystem", "block", "daemon", "cli", "bench", "browsers"];
 
 /// What the tests in `filesystem` make file systems with, each with Debian's package of it.
 const FILESYSTEM_TOOLS: [(&str, &str); 2] = [("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")];
@@ -173,8 +174,10 @@ fn root_test(workspace: &Workspace, test: &str) -> Result<Outcome> {
         }
         Root::No => bail!("needs root: neither root nor a usable sudo; run `cargo xtask test` as root"),
     }
-    if test == "filesystem" {
-        setup::tools(&FILESYSTEM_TOOLS, false)?;
+    match test {
+        "filesystem" => setup::tools(&FILESYSTEM_TOOLS, false)?,
+        "block" => setup::tools(&[("bpftrace", "bpftrace")], false)?,
+        _ => {}
     }
     cargo.args(["test", "--package", "opfs-probe", "--test", test, "--", "--test-threads=1"]);
     passed(&mut cargo)

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use opfs_probe_common::flushed::FlushTally;
 use serde_json::{Map, Value};
 
 use super::epochs::{Epochs, OpenWindow};
@@ -224,12 +225,14 @@ impl Attribution {
         self.epochs.start(session, open)
     }
 
-    /// Closes a session: its open windows end, as aborted. Its epochs still take counts until retired.
-    pub fn close_session(&mut self, session: SessionId, now: Moment) {
+    /// Closes a session: its open windows end, as aborted. Its epochs still take counts until retired. Gives
+    /// the moment that begins then.
+    pub fn close_session(&mut self, session: SessionId, now: Moment) -> Epoch {
         if let Some(entry) = self.sessions.get_mut(&session) {
             entry.abort(|_| true, now);
             entry.session.ended_at.get_or_insert(now);
         }
+        self.epochs.close(session)
     }
 
     /// Drops a session and its epochs, and hands over what was counted.
@@ -254,6 +257,25 @@ impl Attribution {
             }
         }
         true
+    }
+
+    /// Adds what devices flushed at a moment that is over to every session that was there, before any epoch of
+    /// then is retired.
+    pub fn absorb_flushes(&mut self, moment: Epoch, flushes: &HashMap<u32, FlushTally>) {
+        let counts = Totals { flushes: Some(flushes.clone()), ..Totals::default() };
+        for epoch in self.during(moment) {
+            self.absorb(epoch, &counts);
+        }
+    }
+
+    /// The epochs that went on at a moment, one a session.
+    pub fn during(&self, moment: Epoch) -> Vec<Epoch> {
+        self.epochs.during(moment).collect()
+    }
+
+    /// The moment of now.
+    pub fn moment(&self) -> Epoch {
+        self.epochs.moment()
     }
 
     /// Forgets an epoch that nothing more will come of.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use opfs_probe_common::call::{CallTally, FileIdentity, Op};
 use opfs_probe_common::epoch::OpenTotals;
+use opfs_probe_common::flushed::FlushTally;
 use opfs_probe_common::histogram::Histogram;
 use opfs_probe_common::performed::{Cause, Filesystem};
 
@@ -57,6 +58,8 @@ pub struct Totals {
     pub histograms: HashMap<Op, Histogram>,
     /// Syncs that file systems performed, where that is seen.
     pub performed: Option<HashMap<PerformedKey, u64>>,
+    /// What devices flushed meanwhile, by device number in the kernel's encoding, where that is seen.
+    pub flushes: Option<HashMap<u32, FlushTally>>,
     /// Opens, where they were watched.
     pub opens: Option<OpenTotals>,
     /// Calls that returned in a later epoch than they began in (they are in `calls` all the same).
@@ -83,6 +86,12 @@ impl Totals {
             self.performed.get_or_insert_default();
             for (key, count) in theirs {
                 self.add_performed(*key, *count);
+            }
+        }
+        if let Some(theirs) = &other.flushes {
+            let mine = self.flushes.get_or_insert_default();
+            for (dev, tally) in theirs {
+                mine.entry(*dev).or_default().add(tally);
             }
         }
         if let Some(theirs) = other.opens {

@@ -100,4 +100,8 @@ impl Naming for Named {
         let pid = *self.threads.get(&process)?;
         Some(ImageName { pid, ..ImageName::default() })
     }
+
+    fn device(&self, _dev: u32) -> Option<String> {
+        None
+    }
 }

@@ -1,6 +1,7 @@
 //! From a file's identity to its path: what the kernel's records say, as seen from here.
 
 pub mod components;
+pub mod devices;
 pub mod mounts;
 pub mod names;
 pub mod opfs;

@@ -10,9 +10,11 @@ use aya::maps::{MapData, PerCpuArray, RingBuf};
 use nix::libc;
 use opfs_probe_common::call::InFlightCall;
 use opfs_probe_common::epoch::EpochTotals;
+use opfs_probe_common::flushed::DeviceTally;
 use opfs_probe_common::record::{FILE_RECORD, FileRecord, Losses, PROCESS_RECORD, ProcessRecord};
 
 use super::calls::Calls;
+use super::collect_flushed::{Flushed, Flushes};
 use super::collect_performed::Performed;
 use super::in_flight::InFlight;
 use super::latencies::{Latencies, LatencySlots};
@@ -23,12 +25,22 @@ use crate::attribution::window::Epoch;
 pub struct Collector {
     calls: Calls,
     performed: Performed,
+    flushed: Flushed,
     latencies: Latencies,
     in_flight: InFlight,
     losses: PerCpuArray<MapData, Losses>,
     records: RingBuf<MapData>,
     #[cfg(feature = "kernel-log")]
     log: aya_log::EbpfLogger<&'static dyn log::Log>,
+}
+
+/// What is seen besides sync calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Syncs that file systems performed.
+    pub performed: bool,
+    /// Flushes of devices.
+    pub flushed: bool,
 }
 
 /// A first-sight record, with its variable part.
@@ -53,17 +65,18 @@ pub enum Record {
 }
 
 impl Collector {
-    /// `performed`: whether performed syncs are seen at all.
-    pub(super) fn new(programs: &mut Ebpf, latencies: Arc<LatencySlots>, performed: bool) -> Result<Self> {
+    pub(super) fn new(programs: &mut Ebpf, latencies: Arc<LatencySlots>, seen: Seen) -> Result<Self> {
         #[cfg(feature = "kernel-log")]
         let log = aya_log::EbpfLogger::init(programs).context("reading the kernel side's log")?;
-        let performed = Performed::new(programs, performed)?;
+        let performed = Performed::new(programs, seen.performed)?;
+        let flushed = Flushed::new(programs, seen.flushed)?;
         let (calls, in_flight) = (Calls::new(programs)?, InFlight::new(programs)?);
         let latencies = Latencies::new(programs, latencies)?;
         let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
         Ok(Self {
             calls,
             performed,
+            flushed,
             latencies,
             in_flight,
             losses: PerCpuArray::try_from(take("LOSSES")?)?,
@@ -95,6 +108,9 @@ impl Collector {
         }
         self.calls.read(&mut totals)?;
         self.performed.read(&mut totals)?;
+        if self.flushed.seen() {
+            totals.values_mut().for_each(|totals| totals.flushes = Some(HashMap::new()));
+        }
         self.latencies.read(&mut totals);
         Ok(totals)
     }
@@ -110,6 +126,21 @@ impl Collector {
     /// The epochs that calls in flight began in, of those calls that [`EpochTotals`] don't count in and out.
     pub fn epochs_in_flight(&self) -> HashSet<Epoch> {
         self.in_flight.epochs_in_slots().map(Epoch).collect()
+    }
+
+    /// What devices flushed, by moment.
+    pub fn flushes(&self) -> Result<Flushes> {
+        self.flushed.read()
+    }
+
+    /// Deletes what was read of moments that nothing can still write to.
+    pub fn forget_flushes(&mut self, flushes: &Flushes) {
+        self.flushed.forget(flushes);
+    }
+
+    /// What each device flushed since the probe was loaded; none where that is not seen.
+    pub fn devices(&self) -> Result<Option<HashMap<u32, DeviceTally>>> {
+        self.flushed.devices()
     }
 
     /// Calls entered and not returned.
@@ -136,6 +167,7 @@ impl Collector {
             sum.begun_before += cpu.begun_before;
             sum.compat_images += cpu.compat_images;
             sum.performed_lost += cpu.performed_lost;
+            sum.flushes_lost += cpu.flushes_lost;
         }
         Ok(sum)
     }

@@ -14,6 +14,7 @@ use crate::attribution::window::Epoch;
 /// Quick writes to the kernel's maps.
 pub struct Control {
     sessions: Array<MapData, SessionSlot>,
+    moment: Array<MapData, u32>,
     members: HashMap<MapData, u32, Membership>,
     epochs: HashMap<MapData, u32, EpochTotals>,
     latencies: Arc<LatencySlots>,
@@ -25,6 +26,7 @@ impl Control {
         let mut take = |name: &str| programs.take_map(name).with_context(|| format!("no map {name}"));
         Ok(Self {
             sessions: Array::try_from(take("SESSIONS")?)?,
+            moment: Array::try_from(take("MOMENT")?)?,
             members: HashMap::try_from(take("MEMBERS")?)?,
             epochs: HashMap::try_from(take("EPOCHS")?)?,
             latencies,
@@ -39,13 +41,19 @@ impl Control {
         let before = self.sessions.get(&slot, 0).unwrap_or_default();
         let windows_epoch = if same_windows { before.windows_epoch } else { epoch.0 };
         let now = SessionSlot { epoch: epoch.0, windows_epoch, ..before };
-        self.sessions.set(slot, now, 0).context("switching the epoch")
+        self.sessions.set(slot, now, 0).context("switching the epoch")?;
+        self.begin_moment(epoch)
     }
 
-    /// The session in `slot` is counted no longer; the slot can then be used again.
-    pub fn leave(&mut self, slot: u32) -> Result<()> {
+    /// The session in `slot` is counted no longer; the slot can then be used again. What devices flush from
+    /// now on is of the moment `next`.
+    pub fn leave(&mut self, slot: u32, next: Epoch) -> Result<()> {
         self.sessions.set(slot, SessionSlot { epoch: NO_EPOCH, root_tgid: 0, windows_epoch: NO_EPOCH }, 0)?;
-        Ok(())
+        self.begin_moment(next)
+    }
+
+    fn begin_moment(&mut self, epoch: Epoch) -> Result<()> {
+        self.moment.set(0, epoch.0, 0).context("switching the moment")
     }
 
     /// The first process that was forked into the session, in the initial PID namespace.

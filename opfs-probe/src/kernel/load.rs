@@ -18,7 +18,7 @@ use opfs_probe_common::offsets::UNKNOWN;
 use opfs_probe_common::performed::Filesystem;
 use serde::Serialize;
 
-use super::collector::Collector;
+use super::collector::{Collector, Seen};
 use super::control::Control;
 use super::direct::{DirectReads, Object};
 use super::latencies::LatencySlots;
@@ -33,11 +33,8 @@ use super::types::KernelTypes;
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/opfs-probe.bpf.o"));
 
 /// What always stays unseen, whatever is attached.
-const ALWAYS_UNSEEN: [&str; 3] = [
-    "system calls of 32-bit programs (and int 0x80) are not seen",
-    "io_uring and AIO syncs are not seen",
-    "cache flushes and forced-unit-access writes that devices got are not measured",
-];
+const ALWAYS_UNSEEN: [&str; 2] =
+    ["system calls of 32-bit programs (and int 0x80) are not seen", "io_uring and AIO syncs are not seen"];
 
 /// The loaded programs: they count until this is dropped.
 pub struct Loaded {
@@ -182,8 +179,11 @@ fn load(tuning: Tuning<'_>) -> Result<Loaded> {
     }
     let latencies = Arc::new(LatencySlots::new(&mut staged.programs)?);
     let mut control = Control::new(&mut staged.programs, Arc::clone(&latencies))?;
-    let collector =
-        Collector::new(&mut staged.programs, latencies, !performed::seen(&staged.probes).is_empty())?;
+    let seen = Seen {
+        performed: !performed::seen(&staged.probes).is_empty(),
+        flushed: staged.probes.iter().all(|probe| probe.layer != Layer::Block || probe.attached),
+    };
+    let collector = Collector::new(&mut staged.programs, latencies, seen)?;
     let own_tgid = staged.call_ourselves()?;
     control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
     let Staged { programs, describing, probes, coverage_gaps, .. } = staged;
@@ -252,7 +252,7 @@ fn is_vital(probe: &Probe) -> bool {
     let vital = match probe.layer {
         Layer::Process => true,
         Layer::Syscall => probe.name.ends_with("_fsync") || probe.name.ends_with("_fdatasync"),
-        Layer::Filesystem => false,
+        Layer::Filesystem | Layer::Block => false,
     };
     vital && !probe.attached
 }
@@ -285,6 +285,11 @@ fn attach(programs: &mut Ebpf, planned: &Planned, kernel_types: &aya::Btf) -> Re
                 }
                 other => other.into(),
             })?;
+        }
+        Hook::Block(event) => {
+            let program: &mut RawTracePoint = program.try_into()?;
+            program.load()?;
+            program.attach(event)?;
         }
     }
     Ok(())

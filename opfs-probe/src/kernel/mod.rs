@@ -4,6 +4,7 @@ mod bpf;
 pub mod btf;
 mod calls;
 pub mod checks;
+pub mod collect_flushed;
 mod collect_performed;
 pub mod collector;
 pub mod control;

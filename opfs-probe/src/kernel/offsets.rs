@@ -60,6 +60,12 @@ pub fn find(layout: &impl Layout) -> Result<Offsets, BtfError> {
         pt_regs_di: register(0)?,
         pt_regs_si: register(1)?,
         pt_regs_dx: register(2)?,
+        request_queue: at("request", "q")?,
+        request_cmd_flags: at("request", "cmd_flags")?,
+        request_data_len: at("request", "__data_len")?,
+        queue_disk: at("request_queue", "disk")?,
+        disk_major: at("gendisk", "major")?,
+        disk_first_minor: at("gendisk", "first_minor")?,
         xfs_inode_vnode: at("xfs_inode", "i_vnode").unwrap_or(UNKNOWN),
     })
 }

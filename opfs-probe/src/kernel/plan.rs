@@ -9,6 +9,8 @@ pub enum Layer {
     Syscall,
     /// What file systems performed.
     Filesystem,
+    /// What devices were given to make durable.
+    Block,
     /// Which processes belong to a session.
     Process,
 }
@@ -19,6 +21,7 @@ impl Layer {
         match self {
             Self::Syscall => "syscall",
             Self::Filesystem => "filesystem",
+            Self::Block => "block",
             Self::Process => "process",
         }
     }
@@ -33,6 +36,8 @@ pub enum Hook {
     Btf(&'static str),
     /// A tracepoint of a file system, by name, without a described layout: modules have theirs, too.
     Raw(Filesystem, &'static str),
+    /// A tracepoint of the block layer, by name, without a described layout.
+    Block(&'static str),
 }
 
 /// A program and its place.
@@ -58,12 +63,13 @@ impl Planned {
             Hook::Syscall(event) => format!("syscalls:{event}"),
             Hook::Btf(event) => format!("sched:{event}"),
             Hook::Raw(filesystem, event) => format!("{}:{event}", filesystem.name()),
+            Hook::Block(event) => format!("block:{event}"),
         }
     }
 }
 
 /// Everything to attach.
-pub const PLAN: [Planned; 24] = [
+pub const PLAN: [Planned; 26] = [
     syscall("enter_fsync", "sys_enter_fsync", true, "fsync is not seen"),
     syscall("exit_fsync", "sys_exit_fsync", true, "fsync is not seen"),
     syscall("enter_fdatasync", "sys_enter_fdatasync", true, "fdatasync is not seen"),
@@ -88,6 +94,8 @@ pub const PLAN: [Planned; 24] = [
     performed("performed_xfs", Filesystem::Xfs, "xfs_file_fsync"),
     performed("performed_xfs_dir", Filesystem::Xfs, "xfs_dir_fsync"),
     performed("performed_f2fs", Filesystem::F2fs, "f2fs_sync_file_enter"),
+    block("flush_issued", "block_rq_issue"),
+    block("flush_completed", "block_rq_complete"),
 ];
 
 /// The programs of the tail-call arrays, by their index in them: a program goes on only in one of its own
@@ -118,4 +126,9 @@ const fn process(program: &'static str, event: &'static str) -> Planned {
 const fn performed(program: &'static str, filesystem: Filesystem, event: &'static str) -> Planned {
     let hook = Hook::Raw(filesystem, event);
     Planned { program, hook, layer: Layer::Filesystem, everywhere: false, gap: "" }
+}
+
+const fn block(program: &'static str, event: &'static str) -> Planned {
+    let gap = "cache flushes and forced-unit-access writes that devices got are not measured";
+    Planned { program, hook: Hook::Block(event), layer: Layer::Block, everywhere: true, gap }
 }

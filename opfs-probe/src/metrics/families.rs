@@ -29,6 +29,7 @@ pub(super) fn of(snapshot: &Snapshot, names: usize) -> Vec<MetricFamily> {
     window_families(&windows, &mut all);
     error_family(&sessions, &mut all);
     performed_family(&sessions, &mut all);
+    device_families(snapshot, &mut all);
     state_families(snapshot, &mut all);
     all.retain(|family| !family.get_metric().is_empty());
     all
@@ -122,6 +123,30 @@ fn performed_family(sessions: &BTreeMap<&str, Counts>, all: &mut Vec<MetricFamil
         "Syncs that file systems performed, by what caused them.",
         MetricType::COUNTER,
         performed.collect(),
+    ));
+}
+
+fn device_families(snapshot: &Snapshot, all: &mut Vec<MetricFamily>) {
+    let (mut counts, mut durations) = (Vec::new(), Vec::new());
+    for device in snapshot.devices.iter().flatten() {
+        let tally = &device.flushed;
+        let name = device.name.as_str();
+        for (kind, count) in [("flush", tally.flushes), ("fua", tally.fua)] {
+            counts.push(counter(&[("device", name), ("kind", kind)], count as f64));
+        }
+        durations.push(latencies(&[("device", name)], &tally.latencies, tally.total_ns));
+    }
+    all.push(family(
+        "opfs_probe_device_flushes_total",
+        "Cache flushes and forced-unit-access writes that a device was done with, whoever caused them.",
+        MetricType::COUNTER,
+        counts,
+    ));
+    all.push(family(
+        "opfs_probe_device_flush_duration_seconds",
+        "Time that a device took for them.",
+        MetricType::HISTOGRAM,
+        durations,
     ));
 }
 

@@ -11,7 +11,7 @@ use prometheus::TextEncoder;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 
-pub use snapshot::{Build, Counts, InFlight, Named, Probe, Snapshot, Tally};
+pub use snapshot::{Build, Counts, Device, InFlight, Named, Probe, Snapshot, Tally};
 
 /// The media type of [`exposition`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;

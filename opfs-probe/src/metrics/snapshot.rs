@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use opfs_probe_common::call::Op;
+use opfs_probe_common::flushed::DeviceTally;
 use opfs_probe_common::histogram::Histogram;
 use opfs_probe_common::performed::{Cause, Filesystem};
 
@@ -17,6 +18,8 @@ pub struct Snapshot {
     pub sessions: Vec<Named>,
     /// By window name, children included, in the order they were first seen.
     pub windows: Vec<Named>,
+    /// What each block device flushed, by name, where that is seen.
+    pub devices: Option<Vec<Device>>,
     /// Sync calls that have not returned.
     pub in_flight: Option<InFlight>,
     /// Events lost between the kernel and us.
@@ -40,6 +43,15 @@ pub struct Named {
     pub name: String,
     /// What was counted.
     pub counts: Counts,
+}
+
+/// A block device, and what it flushed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Counts and latencies.
+    pub flushed: DeviceTally,
 }
 
 /// Sync calls, without their files and processes.

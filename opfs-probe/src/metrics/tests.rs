@@ -2,10 +2,11 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use opfs_probe_common::call::Op;
+use opfs_probe_common::flushed::DeviceTally;
 use opfs_probe_common::histogram::{self, Histogram};
 
 use super::families::{capped, errno_name, latencies, of};
-use super::{Build, Counts, InFlight, Named, Probe, Snapshot, Tally, exposition};
+use super::{Build, Counts, Device, InFlight, Named, Probe, Snapshot, Tally, exposition};
 
 fn counts(calls: &[(Op, u16, u64, u64)]) -> Counts {
     let mut counts = Counts::default();
@@ -22,6 +23,12 @@ fn named(name: &str, counts: Counts) -> Named {
     Named { name: name.to_owned(), counts }
 }
 
+fn flushed() -> DeviceTally {
+    let mut device = DeviceTally { flushes: 5, fua: 1, total_ns: 6_000_000, ..DeviceTally::ZERO };
+    device.latencies.buckets[histogram::bucket(1_000_000)] = 6;
+    device
+}
+
 fn full() -> Snapshot {
     Snapshot {
         sessions: vec![
@@ -29,6 +36,7 @@ fn full() -> Snapshot {
             named("a \"strange\"\\ name\n", counts(&[(Op::Fdatasync, 0, 3, 2_000_000_000)])),
         ],
         windows: vec![named("append+flush", counts(&[(Op::Fsync, 0, 21, 5_000_000)]))],
+        devices: Some(vec![Device { name: "vda".into(), flushed: flushed() }]),
         in_flight: Some(InFlight { calls: 2, oldest_ns: Some(1_500_000_000) }),
         events_lost: Some(0),
         detail_lost: Some(1),
@@ -51,6 +59,10 @@ fn every_measured_thing_is_said() {
         (r#"opfs_probe_sync_calls_total{op="fsync",result="error",session="firefox"}"#, 2.0),
         (r#"opfs_probe_sync_duration_seconds_count{op="fsync",session="firefox"}"#, 23.0),
         (r#"opfs_probe_sync_duration_seconds_sum{op="fsync",session="firefox"}"#, 0.105_002),
+        (r#"opfs_probe_device_flushes_total{device="vda",kind="flush"}"#, 5.0),
+        (r#"opfs_probe_device_flushes_total{device="vda",kind="fua"}"#, 1.0),
+        (r#"opfs_probe_device_flush_duration_seconds_count{device="vda"}"#, 6.0),
+        (r#"opfs_probe_device_flush_duration_seconds_sum{device="vda"}"#, 0.006),
         (r#"opfs_probe_window_sync_calls_total{op="fsync",window="append+flush"}"#, 21.0),
         (r#"opfs_probe_window_sync_seconds_total{op="fsync",window="append+flush"}"#, 0.105),
         (r#"opfs_probe_sync_errors_total{errno="EIO",op="fsync"}"#, 2.0),

@@ -73,7 +73,7 @@ fn render_session(text: &mut String, session: &Session, narrowed: bool) {
 
 fn render_totals(text: &mut String, total: Option<&Totals>, place: &str) {
     let Some(total) = total.filter(|total| !tables::is_quiet(total)) else { return };
-    if let Some(line) = tables::asked_performed(total) {
+    if let Some(line) = tables::ledger(total) {
         let _ = writeln!(text, "\n{line}");
     }
     section(text, &format!("### By kind of call{place}"), &tables::ops(total), 0);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use opfs_probe_common::call::{CallTally, FileIdentity, Op};
 use opfs_probe_common::epoch::OpenTotals;
+use opfs_probe_common::flushed::FlushTally;
 use opfs_probe_common::histogram::{Histogram, bucket};
 use opfs_probe_common::performed::{self, Cause};
 use serde_json::{Map, json};
@@ -29,6 +30,10 @@ impl Naming for Names {
 
     fn image(&self, process: u32) -> Option<ImageName> {
         self.images.get(&process).cloned()
+    }
+
+    fn device(&self, dev: u32) -> Option<String> {
+        (dev == DEV - 1).then(|| "vda".to_owned())
     }
 }
 
@@ -122,6 +127,9 @@ fn all() -> Totals {
             PerformedKey { filesystem: performed::Filesystem::Ext4, cause, process: Some(process), file };
         totals.add_performed(key, count);
     }
+    let flushed = FlushTally { flushes: 640, fua: 12, errors: 1, total_ns: 310_000_000, max_ns: 9_000_000 };
+    let other = FlushTally { flushes: 2, total_ns: 400_000, max_ns: 300_000, ..FlushTally::default() };
+    totals.flushes = Some([(DEV - 1, flushed), (8 << 20, other)].into());
     totals.straddling = 1;
     totals.restarted = 1;
     totals.in_flight = 1;
@@ -222,6 +230,8 @@ fn report_of(counted: bool) -> Report {
             options: "rw,relatime".into(),
             device: Some("/dev/vda1".into()),
             write_cache: Some("write back".into()),
+            journal: Some(true),
+            barrier: Some(true),
             durable: Some(true),
             note: None,
         }],

@@ -95,8 +95,27 @@ fn performed_or_dash(performed: Option<Performed>) -> String {
     performed.and_then(|performed| performed.total()).map_or_else(|| NOT_MEASURED.to_owned(), count)
 }
 
-/// What was asked for, and what the file systems made of it: `Asked 3, performed 5 (explicit 3, implicit 2).`
-pub fn asked_performed(totals: &Totals) -> Option<String> {
+/// What was asked for, what the file systems made of it, and the devices of that:
+/// `Asked 3, performed 5 (explicit 3, implicit 2). Flushed meanwhile, for anybody: vda 4.`
+pub fn ledger(totals: &Totals) -> Option<String> {
+    let parts: Vec<String> = asked_performed(totals).into_iter().chain(flushed(totals)).collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+fn flushed(totals: &Totals) -> Option<String> {
+    let flushes = totals.flushes.as_ref().filter(|_| !is_quiet(totals))?;
+    let devices: Vec<String> = flushes
+        .iter()
+        .map(|flush| {
+            let fua = if flush.fua > 0 { format!(" + {} FUA", count(flush.fua)) } else { String::new() };
+            format!("{} {}{fua}", flush.device.as_ref().unwrap_or(&flush.dev), count(flush.count))
+        })
+        .collect();
+    let devices = if devices.is_empty() { "nothing".to_owned() } else { devices.join(", ") };
+    Some(format!("Flushed meanwhile, for anybody: {devices}."))
+}
+
+fn asked_performed(totals: &Totals) -> Option<String> {
     let performed = totals.performed.filter(|_| !is_quiet(totals))?;
     let causes = [
         ("explicit", performed.explicit, true),

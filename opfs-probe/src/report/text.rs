@@ -62,7 +62,7 @@ fn render_session(text: &mut String, session: &Session, narrowed: bool, style: &
 
 fn render_totals(text: &mut String, total: Option<&Totals>) {
     let Some(total) = total.filter(|total| !tables::is_quiet(total)) else { return };
-    if let Some(line) = tables::asked_performed(total) {
+    if let Some(line) = tables::ledger(total) {
         let _ = writeln!(text, "{line}");
     }
     section(text, &tables::ops(total), 0, "");

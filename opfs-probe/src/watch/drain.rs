@@ -21,16 +21,17 @@ impl Watcher {
     pub fn drain(&self) -> Result<()> {
         let Some(mut collector) = self.collector() else { return Ok(()) };
         self.take_records(&mut collector);
-        let (ended, slots) = {
+        let (ended, slots, moment) = {
             let state = self.state();
             let ended = state.epochs.iter().filter(|(_, epoch)| epoch.ended).map(|(epoch, _)| *epoch);
-            (ended.collect::<Vec<_>>(), state.closing_slots.clone())
+            (ended.collect::<Vec<_>>(), state.closing_slots.clone(), state.attribution.moment())
         };
         if ended.is_empty() && slots.is_empty() {
             return Ok(());
         }
         barrier()?;
         let in_flight = collector.epochs_in_flight();
+        self.take_flushes(&mut collector, moment)?;
         let settled: HashMap<Epoch, EpochTotals> = {
             let mut state = self.state();
             state.free(&slots);
@@ -58,6 +59,22 @@ impl Watcher {
         collector.forget(&counts)
     }
 
+    /// Takes over what devices flushed before a moment that was the newest before the barrier.
+    fn take_flushes(&self, collector: &mut Collector, moment: Epoch) -> Result<()> {
+        let mut flushes = collector.flushes()?;
+        let mut state = self.state();
+        // Later ones may still grow; they are newer, or equal.
+        let now = state.attribution.moment().0;
+        let age = |epoch: Epoch| now.wrapping_sub(epoch.0);
+        flushes.retain(|at, _| age(*at) > age(moment));
+        for (at, devices) in &flushes {
+            state.attribution.absorb_flushes(*at, devices);
+        }
+        drop(state);
+        collector.forget_flushes(&flushes);
+        Ok(())
+    }
+
     /// What the epochs still in the kernel's maps have counted so far, by epoch.
     pub(super) fn undrained(&self, collector: &mut Collector) -> Result<HashMap<Epoch, Totals>> {
         let epochs: HashMap<Epoch, EpochTotals> = {
@@ -65,9 +82,16 @@ impl Watcher {
             let totals = |epoch: Epoch| Some((epoch, state.control.as_ref()?.epoch_totals(epoch)?));
             state.epochs.keys().filter_map(|epoch| totals(*epoch)).collect()
         };
-        let counts = collector.read(&epochs)?;
+        let mut counts = collector.read(&epochs)?;
+        let flushes = collector.flushes()?;
         self.take_records(collector);
         let mut state = self.state();
+        for (moment, devices) in flushes {
+            let more = Totals { flushes: Some(devices), ..Totals::default() };
+            for epoch in state.attribution.during(moment) {
+                counts.entry(epoch).and_modify(|totals| totals.add(&more));
+            }
+        }
         for totals in counts.values() {
             state.look_up_unnamed(totals);
         }

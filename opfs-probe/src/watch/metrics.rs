@@ -1,13 +1,18 @@
 //! What is measured now, for the metrics.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
+use opfs_probe_common::flushed::DeviceTally;
 
 use super::Watcher;
 use super::clock::monotonic_ns;
 use super::state::State;
 use crate::attribution::session::Session;
 use crate::attribution::window::SessionId;
-use crate::metrics::{Build, Counts, InFlight, Named, Probe, Snapshot};
+use crate::files::devices::Devices;
+use crate::files::major_minor;
+use crate::metrics::{Build, Counts, Device, InFlight, Named, Probe, Snapshot};
 
 /// Counts of sessions that are no longer kept.
 #[derive(Default)]
@@ -37,6 +42,7 @@ impl Watcher {
         let Some(mut collector) = self.collector() else { return Ok(Snapshot::default()) };
         let live = self.undrained(&mut collector)?;
         let losses = collector.losses()?;
+        let flushed = collector.devices()?;
         let (calls, oldest) = collector.in_flight().fold((0, None::<u64>), |(calls, oldest), call| {
             (calls + 1, Some(oldest.map_or(call.start_ns, |oldest| oldest.min(call.start_ns))))
         });
@@ -64,6 +70,7 @@ impl Watcher {
                 calls,
                 oldest_ns: oldest.map(|start_ns| monotonic_ns().saturating_sub(start_ns)),
             }),
+            devices: flushed.map(devices),
             events_lost: None,
             detail_lost: Some(losses.detail_lost),
             probes: self
@@ -83,6 +90,18 @@ impl Watcher {
             }),
         })
     }
+}
+
+fn devices(flushed: HashMap<u32, DeviceTally>) -> Vec<Device> {
+    let here = Devices::here();
+    let name = |dev| {
+        let (major, minor) = major_minor(dev);
+        here.name((major, minor)).unwrap_or_else(|| format!("{major}:{minor}"))
+    };
+    let mut devices: Vec<Device> =
+        flushed.into_iter().map(|(dev, flushed)| Device { name: name(dev), flushed }).collect();
+    devices.sort_by(|a, b| a.name.cmp(&b.name));
+    devices
 }
 
 fn add_session(sessions: &mut Vec<Named>, windows: &mut Vec<Named>, session: &Session) {

@@ -3,7 +3,8 @@
 use opfs_probe_common::call::FileIdentity;
 use opfs_probe_common::performed::Filesystem;
 
-use crate::files::{self, Names, kernel_dev};
+use crate::files::devices::Devices;
+use crate::files::{self, Names, kernel_dev, major_minor};
 use crate::processes::{self, Images};
 use crate::report::build::{FileName, ImageName, Naming};
 use crate::report::model::{ResolvedBy, Role};
@@ -38,6 +39,10 @@ impl Naming for Known<'_> {
             seen: 0,
             performed_seen: self.performed_on.iter().any(|on| Some(on.magic()) == file.magic),
         })
+    }
+
+    fn device(&self, dev: u32) -> Option<String> {
+        Devices::here().name(major_minor(dev))
     }
 
     fn image(&self, process: u32) -> Option<ImageName> {

@@ -138,7 +138,7 @@ fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
     };
     losses.latencies_lost = kernel.histogram_lost;
     losses.inexact |= kernel.calls_lost > 0 || kernel.members_lost > 0 || kernel.compat_images > 0;
-    losses.inexact |= kernel.performed_lost > 0;
+    losses.inexact |= kernel.performed_lost > 0 || kernel.flushes_lost > 0;
     // Counted all the same, but which of them failed is not known.
     losses.inexact |= kernel.enters_lost > 0;
     if kernel.enters_lost > 0 {
@@ -197,6 +197,7 @@ fn probe(probe: &Probe) -> model::Probe {
         layer: match probe.layer {
             Layer::Syscall => model::Layer::Syscall,
             Layer::Filesystem => model::Layer::Filesystem,
+            Layer::Block => model::Layer::Block,
             Layer::Process => model::Layer::Process,
         },
         attached: probe.attached,

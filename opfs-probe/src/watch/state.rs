@@ -160,13 +160,13 @@ impl State {
         let Some(facts) = self.facts.get_mut(&session) else { return Ok(()) };
         let Some(slot) = facts.slot.take() else { return Ok(()) };
         let at = now();
-        self.attribution.close_session(session, at);
+        let next = self.attribution.close_session(session, at);
         if let Some(strace) = &mut self.strace {
             strace.close_session(session, at);
         }
         self.end_epoch(facts_epoch(&self.facts, session));
         if let Some(control) = &mut self.control {
-            control.leave(slot)?;
+            control.leave(slot, next)?;
             control.release_members(slot);
         }
         if slot != SYSTEM_SLOT {

@@ -1,6 +1,8 @@
 //! What the tests of the whole program share: the program itself, and a daemon that ends with its test.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod image;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use opfs_probe::attribution::totals::Totals;
-use opfs_probe::metrics::{Build, Counts, InFlight, Named, Probe, Snapshot, Tally, exposition};
+use opfs_probe::metrics::{Build, Counts, Device, InFlight, Named, Probe, Snapshot, Tally, exposition};
 use opfs_probe::server::Limits;
 use opfs_probe_common::call::Op;
+use opfs_probe_common::flushed::DeviceTally;
 use opfs_probe_common::histogram::Histogram;
 use opfs_probe_common::performed::{Cause, Filesystem};
 
@@ -59,6 +60,7 @@ fn scraped() -> Families {
     let snapshot = Snapshot {
         sessions: named.clone(),
         windows: named,
+        devices: Some(vec![Device { name: "vda".to_owned(), flushed: DeviceTally::ZERO }]),
         in_flight: Some(InFlight { calls: 1, oldest_ns: Some(1) }),
         events_lost: Some(0),
         detail_lost: Some(0),

@@ -21,7 +21,7 @@ pub struct Programs {
 }
 
 /// The tests that depend on the kernel, as Cargo.toml names them.
-const TESTS: [&str; 3] = ["kernel", "in_process", "filesystem"];
+const TESTS: [&str; 4] = ["kernel", "in_process", "filesystem", "block"];
 
 impl Programs {
     /// Builds them.

@@ -112,7 +112,7 @@ impl Merged {
                 .any(|name| str::from_utf8(name).is_err())
                 .then(|| names.iter().map(|name| base64(name)).collect()),
             names: names.iter().map(|name| lossless(name)).collect(),
-            dev: latest.map(|name| device(name.dev)),
+            dev: latest.map(|name| dev_in_words(name.dev)),
             inode: latest.map(|name| name.inode.to_string()),
             inodes: self.identities.len() as u64,
             deleted: !self.identities.is_empty() && self.identities.iter().all(|name| name.deleted),
@@ -133,7 +133,7 @@ impl Merged {
 }
 
 /// A device number of the kernel's encoding as `major:minor`.
-fn device(dev: u32) -> String {
+pub(super) fn dev_in_words(dev: u32) -> String {
     const MINOR_BITS: u32 = 20;
     format!("{}:{}", dev >> MINOR_BITS, dev & ((1 << MINOR_BITS) - 1))
 }

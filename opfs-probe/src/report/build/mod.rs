@@ -28,6 +28,8 @@ pub trait Naming {
     fn file(&self, identity: &FileIdentity) -> Option<FileName>;
     /// What is known of a process image.
     fn image(&self, process: u32) -> Option<ImageName>;
+    /// The name of a block device, by its number in the kernel's encoding.
+    fn device(&self, dev: u32) -> Option<String>;
 }
 
 /// What is known of a file.

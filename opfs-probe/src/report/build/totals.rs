@@ -1,16 +1,18 @@
 //! Totals of a window or a session, by kind of call, process and file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use nix::errno::Errno;
 use opfs_probe_common::call::{CallTally, Op};
+use opfs_probe_common::flushed::FlushTally;
 use opfs_probe_common::histogram::{Histogram, PERCENTILE_ERROR};
 
+use super::files::dev_in_words;
 use super::percentiles::{buckets, percentile_ns};
 use super::performed::ByCause;
 use super::{Naming, files, processes};
 use crate::attribution::totals::{CallKey, FileRef, Totals};
-use crate::report::model::{self, ErrorCodes, FileOp, Opens};
+use crate::report::model::{self, ErrorCodes, FileOp, Flush, Opens};
 
 /// Counts with their names.
 pub fn totals(counts: &Totals, naming: &impl Naming) -> model::Totals {
@@ -49,7 +51,7 @@ pub fn totals(counts: &Totals, naming: &impl Naming) -> model::Totals {
             .collect(),
         performed: counts.performed.as_ref().map(|_| performed.into_model()),
         performed_detail_lost,
-        flushes: None,
+        flushes: counts.flushes.as_ref().map(|counts| flushes(counts, naming)),
         opens: counts.opens.map(|opens| Opens {
             count: opens.count,
             errors: opens.errors,
@@ -63,6 +65,26 @@ pub fn totals(counts: &Totals, naming: &impl Naming) -> model::Totals {
         processes: processes::processes(counts, naming),
         files: files::files(counts, naming),
     }
+}
+
+fn flushes(counts: &HashMap<u32, FlushTally>, naming: &impl Naming) -> Vec<Flush> {
+    let mut flushes: Vec<Flush> = counts
+        .iter()
+        .map(|(dev, tally)| Flush {
+            dev: dev_in_words(*dev),
+            device: naming.device(*dev),
+            count: tally.flushes,
+            fua: tally.fua,
+            errors: tally.errors,
+            total_ns: Some(tally.total_ns),
+            max_ns: Some(tally.max_ns),
+        })
+        .collect();
+    flushes.sort_by(|a, b| {
+        let amount = |flush: &Flush| (flush.count + flush.fua, flush.total_ns);
+        amount(b).cmp(&amount(a)).then_with(|| a.dev.cmp(&b.dev))
+    });
+    flushes
 }
 
 /// Calls of several keys, added up.

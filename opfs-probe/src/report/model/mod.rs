@@ -127,10 +127,16 @@ pub struct Filesystem {
     pub fstype: String,
     /// Its mount options.
     pub options: String,
-    /// The device or other source under it.
+    /// The device or other source under it, and what that lies on: `/dev/loop0 on /srv/image on vda`.
     pub device: Option<String>,
-    /// The device's write cache, in the kernel's words.
+    /// The write cache of the disks at the bottom, in the kernel's words.
     pub write_cache: Option<String>,
+    /// Whether it has a journal, where that can be told.
+    #[serde(default)]
+    pub journal: Option<bool>,
+    /// Whether its syncs flush the device's cache.
+    #[serde(default)]
+    pub barrier: Option<bool>,
     /// Whether what is flushed there survives a power cut, where that can be told.
     pub durable: Option<bool>,
     /// What else a reader should know of it.

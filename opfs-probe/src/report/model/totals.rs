@@ -105,15 +105,21 @@ impl Performed {
     }
 }
 
-/// Flushes that a device got.
+/// Flushes that a device was done with meanwhile, whoever caused them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flush {
-    /// `major:minor`
+    /// `major:minor` of the whole disk
     pub dev: String,
+    /// Its name, such as `vda`.
+    #[serde(default)]
+    pub device: Option<String>,
     /// Cache flushes.
     pub count: u64,
     /// Forced-unit-access writes.
     pub fua: u64,
+    /// Those of either kind that failed.
+    #[serde(default)]
+    pub errors: u64,
     /// Time in both.
     pub total_ns: Option<u64>,
     /// The longest.
