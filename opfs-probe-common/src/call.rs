@@ -18,12 +18,24 @@ pub enum Op {
     SyncFileRange = 4,
     /// `msync(2)` with `MS_SYNC`
     Msync = 5,
+    /// `IORING_OP_FSYNC` of io_uring, with `IORING_FSYNC_DATASYNC` or without
+    UringFsync = 6,
+    /// `IORING_OP_SYNC_FILE_RANGE` of io_uring
+    UringSyncFileRange = 7,
 }
 
 impl Op {
     /// Every op, in the order of the discriminants.
-    pub const ALL: [Self; 6] =
-        [Self::Fsync, Self::Fdatasync, Self::Sync, Self::Syncfs, Self::SyncFileRange, Self::Msync];
+    pub const ALL: [Self; 8] = [
+        Self::Fsync,
+        Self::Fdatasync,
+        Self::Sync,
+        Self::Syncfs,
+        Self::SyncFileRange,
+        Self::Msync,
+        Self::UringFsync,
+        Self::UringSyncFileRange,
+    ];
 
     /// The op's name in reports and metrics.
     pub const fn name(self) -> &'static str {
@@ -34,6 +46,8 @@ impl Op {
             Self::Syncfs => "syncfs",
             Self::SyncFileRange => "sync_file_range",
             Self::Msync => "msync",
+            Self::UringFsync => "uring_fsync",
+            Self::UringSyncFileRange => "uring_sync_file_range",
         }
     }
 
@@ -42,9 +56,14 @@ impl Op {
         Self::ALL.get(usize::from(raw)).copied()
     }
 
-    /// Whether the call names its file by a descriptor.
+    /// Whether it is a system call whose first argument is a descriptor.
     pub const fn takes_descriptor(self) -> bool {
-        !matches!(self, Self::Sync | Self::Msync)
+        matches!(self, Self::Fsync | Self::Fdatasync | Self::Syncfs | Self::SyncFileRange)
+    }
+
+    /// Whether it is a system call of its own: what strace sees.
+    pub const fn is_system_call(self) -> bool {
+        !matches!(self, Self::UringFsync | Self::UringSyncFileRange)
     }
 }
 

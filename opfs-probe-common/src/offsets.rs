@@ -70,10 +70,20 @@ pub struct Offsets {
     pub queue_disk: u32,
     pub disk_major: u32,
     pub disk_first_minor: u32,
+    /// `io_kiocb.opcode`; of these and the next four, [`UNKNOWN`] where there is no io_uring, or an older one.
+    pub uring_opcode: u32,
+    /// `io_kiocb.flags`
+    pub uring_flags: u32,
+    /// `io_kiocb.file`
+    pub uring_file: u32,
+    /// `io_kiocb.cqe.fd`: the descriptor that the request was submitted with.
+    pub uring_fd: u32,
+    /// `io_kiocb.cqe.res`
+    pub uring_result: u32,
     /// The VFS inode in a `struct xfs_inode`, or [`UNKNOWN`].
     pub xfs_inode_vnode: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 56 * 4);
+const _: () = assert!(size_of::<Offsets>() == 61 * 4);
 
 crate::pod!(Offsets);

@@ -24,6 +24,13 @@ pub fn count(key: CallKey, ns: u64) {
     latencies::observe(cpu, key.epoch, key.op, ns);
 }
 
+/// The same by programs that others may interrupt.
+#[inline(always)]
+pub fn count_shared(key: CallKey, ns: u64) {
+    count_in_map(key, ns, 0);
+    latencies::observe_in_map(key.epoch, key.op, ns);
+}
+
 /// Counts one call whose time is not known.
 #[inline(always)]
 pub fn count_untimed(key: CallKey) {

@@ -19,6 +19,16 @@ pub fn observe(cpu: u32, epoch: u32, op: u16, ns: u64) {
     }
 }
 
+/// The same by programs that others may interrupt.
+#[inline(always)]
+pub fn observe_in_map(epoch: u32, op: u16, ns: u64) {
+    let index = bucket(ns);
+    if index < BUCKETS {
+        count_shared(epoch, ns);
+        observe_shared(HistogramKey { epoch, op: u32::from(op) }, index);
+    }
+}
+
 /// Counts a call whose time is not known.
 #[inline(always)]
 pub fn count_untimed(epoch: u32) {

@@ -1,6 +1,7 @@
 //! The kernel side of opfs-probe: counts sync calls by session epoch, process and file.
 //!
-//! One file a probe family (`syscalls`, `opens`, `processes`, `filesystem`, `block`), and what they share: the maps, safe
+//! One file a probe family (`syscalls`, `opens`, `processes`, `filesystem`,
+//! `uring`, `block`), and what they share: the maps, safe
 //! ways to read the kernel's memory, and first-sight records.
 #![no_std]
 #![no_main]
@@ -25,6 +26,7 @@ mod path;
 mod processes;
 mod syscalls;
 mod unmatched;
+mod uring;
 
 /// Never reached: the programs are built so that nothing can panic, and the verifier refuses a loop.
 #[panic_handler]

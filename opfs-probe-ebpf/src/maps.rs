@@ -37,6 +37,10 @@ pub static IN_FLIGHT: Array<InFlightSlot> = Array::with_max_entries(IN_FLIGHT_SL
 #[map]
 pub static CROWDED: HashMap<u64, InFlightCall> = HashMap::with_max_entries(4_096, 0);
 
+/// Address of an io_uring request → the sync that it asks for.
+#[map]
+pub static URING: HashMap<u64, InFlightCall> = HashMap::with_max_entries(8_192, NO_PREALLOC);
+
 /// Finished calls, each CPU's own slots one after the other: see [`crate::calls`]. The loader makes room
 /// for every CPU.
 #[map]

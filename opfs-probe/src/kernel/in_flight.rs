@@ -15,13 +15,16 @@ pub(super) struct InFlight {
     slots: Shared<InFlightSlot>,
     /// Those that found their slot taken.
     crowded: HashMap<MapData, u64, InFlightCall>,
+    /// Requests of io_uring, by their address.
+    uring: HashMap<MapData, u64, InFlightCall>,
 }
 
 impl InFlight {
     pub fn new(programs: &mut Ebpf) -> Result<Self> {
         let slots = Shared::take(programs, "IN_FLIGHT")?;
         let crowded = programs.take_map("CROWDED").context("no map CROWDED")?;
-        Ok(Self { slots, crowded: HashMap::try_from(crowded)? })
+        let uring = programs.take_map("URING").context("no map URING")?;
+        Ok(Self { slots, crowded: HashMap::try_from(crowded)?, uring: HashMap::try_from(uring)? })
     }
 
     /// The calls in slots. One that ends, or begins in its place, while it is read may be left out.
@@ -52,6 +55,7 @@ impl InFlight {
 
     /// All of them, in slots or not.
     pub fn iter(&self) -> impl Iterator<Item = InFlightCall> + '_ {
-        self.in_slots().chain(self.crowded.iter().flatten().map(|(_, call)| call))
+        let hashed = self.crowded.iter().chain(self.uring.iter());
+        self.in_slots().chain(hashed.flatten().map(|(_, call)| call))
     }
 }

@@ -33,8 +33,10 @@ use super::types::KernelTypes;
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/opfs-probe.bpf.o"));
 
 /// What always stays unseen, whatever is attached.
-const ALWAYS_UNSEEN: [&str; 2] =
-    ["system calls of 32-bit programs (and int 0x80) are not seen", "io_uring and AIO syncs are not seen"];
+const ALWAYS_UNSEEN: [&str; 2] = [
+    "system calls of 32-bit programs (and int 0x80) are not seen",
+    "AIO syncs (IOCB_CMD_FSYNC and IOCB_CMD_FDSYNC) are not seen",
+];
 
 /// The loaded programs: they count until this is dropped.
 pub struct Loaded {
@@ -224,6 +226,9 @@ fn stage(tuning: Tuning<'_>) -> Result<Staged> {
             Hook::Raw(Filesystem::Xfs, _) if offsets.xfs_inode_vnode == UNKNOWN => {
                 Err(anyhow!("the kernel's BTF does not describe struct xfs_inode"))
             }
+            Hook::Uring(_) if offsets.uring_result == UNKNOWN => {
+                Err(anyhow!("the kernel has no io_uring, or one from before Linux 5.19"))
+            }
             _ => attach(&mut programs, planned, &kernel_types),
         };
         let reason = outcome.as_ref().err().map(|error| format!("{error:#}"));
@@ -252,7 +257,7 @@ fn is_vital(probe: &Probe) -> bool {
     let vital = match probe.layer {
         Layer::Process => true,
         Layer::Syscall => probe.name.ends_with("_fsync") || probe.name.ends_with("_fdatasync"),
-        Layer::Filesystem | Layer::Block => false,
+        Layer::Filesystem | Layer::Uring | Layer::Block => false,
     };
     vital && !probe.attached
 }
@@ -285,6 +290,18 @@ fn attach(programs: &mut Ebpf, planned: &Planned, kernel_types: &aya::Btf) -> Re
                 }
                 other => other.into(),
             })?;
+        }
+        Hook::Uring(names) => {
+            let program: &mut RawTracePoint = program.try_into()?;
+            program.load()?;
+            let mut outcome = Err(anyhow!("a probe without a name"));
+            for event in names {
+                outcome = program.attach(event).map(|_| ()).map_err(Into::into);
+                if outcome.is_ok() {
+                    break;
+                }
+            }
+            outcome?;
         }
         Hook::Block(event) => {
             let program: &mut RawTracePoint = program.try_into()?;

@@ -66,6 +66,12 @@ pub fn find(layout: &impl Layout) -> Result<Offsets, BtfError> {
         queue_disk: at("request_queue", "disk")?,
         disk_major: at("gendisk", "major")?,
         disk_first_minor: at("gendisk", "first_minor")?,
+        uring_opcode: at("io_kiocb", "opcode").unwrap_or(UNKNOWN),
+        uring_flags: at("io_kiocb", "flags").unwrap_or(UNKNOWN),
+        uring_file: at("io_kiocb", "file").unwrap_or(UNKNOWN),
+        // Linux 5.19 made it part of `struct io_cqe`.
+        uring_fd: at("io_kiocb", "cqe.fd").unwrap_or(UNKNOWN),
+        uring_result: at("io_kiocb", "cqe.res").unwrap_or(UNKNOWN),
         xfs_inode_vnode: at("xfs_inode", "i_vnode").unwrap_or(UNKNOWN),
     })
 }

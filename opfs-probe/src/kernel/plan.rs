@@ -9,6 +9,8 @@ pub enum Layer {
     Syscall,
     /// What file systems performed.
     Filesystem,
+    /// What programs asked for through io_uring.
+    Uring,
     /// What devices were given to make durable.
     Block,
     /// Which processes belong to a session.
@@ -21,6 +23,7 @@ impl Layer {
         match self {
             Self::Syscall => "syscall",
             Self::Filesystem => "filesystem",
+            Self::Uring => "uring",
             Self::Block => "block",
             Self::Process => "process",
         }
@@ -36,6 +39,8 @@ pub enum Hook {
     Btf(&'static str),
     /// A tracepoint of a file system, by name, without a described layout: modules have theirs, too.
     Raw(Filesystem, &'static str),
+    /// A tracepoint of io_uring, by the names it has in different kernels, without a described layout.
+    Uring(&'static [&'static str]),
     /// A tracepoint of the block layer, by name, without a described layout.
     Block(&'static str),
 }
@@ -63,13 +68,14 @@ impl Planned {
             Hook::Syscall(event) => format!("syscalls:{event}"),
             Hook::Btf(event) => format!("sched:{event}"),
             Hook::Raw(filesystem, event) => format!("{}:{event}", filesystem.name()),
+            Hook::Uring(names) => format!("io_uring:{}", names[0]),
             Hook::Block(event) => format!("block:{event}"),
         }
     }
 }
 
 /// Everything to attach.
-pub const PLAN: [Planned; 26] = [
+pub const PLAN: [Planned; 29] = [
     syscall("enter_fsync", "sys_enter_fsync", true, "fsync is not seen"),
     syscall("exit_fsync", "sys_exit_fsync", true, "fsync is not seen"),
     syscall("enter_fdatasync", "sys_enter_fdatasync", true, "fdatasync is not seen"),
@@ -94,6 +100,10 @@ pub const PLAN: [Planned; 26] = [
     performed("performed_xfs", Filesystem::Xfs, "xfs_file_fsync"),
     performed("performed_xfs_dir", Filesystem::Xfs, "xfs_dir_fsync"),
     performed("performed_f2fs", Filesystem::F2fs, "f2fs_sync_file_enter"),
+    // Linux 6.3 renamed the first.
+    uring("uring_submitted", &["io_uring_submit_req", "io_uring_submit_sqe"]),
+    uring("uring_completed", &["io_uring_complete"]),
+    uring("uring_refused", &["io_uring_req_failed"]),
     block("flush_issued", "block_rq_issue"),
     block("flush_completed", "block_rq_complete"),
 ];
@@ -126,6 +136,12 @@ const fn process(program: &'static str, event: &'static str) -> Planned {
 const fn performed(program: &'static str, filesystem: Filesystem, event: &'static str) -> Planned {
     let hook = Hook::Raw(filesystem, event);
     Planned { program, hook, layer: Layer::Filesystem, everywhere: false, gap: "" }
+}
+
+const fn uring(program: &'static str, names: &'static [&'static str]) -> Planned {
+    let hook = Hook::Uring(names);
+    let gap = "syncs through io_uring are not seen";
+    Planned { program, hook, layer: Layer::Uring, everywhere: true, gap }
 }
 
 const fn block(program: &'static str, event: &'static str) -> Planned {

@@ -86,7 +86,8 @@ impl Strace {
     }
 
     fn common(output: &Path) -> Vec<OsString> {
-        let names: Vec<&str> = Op::ALL.iter().map(|op| op.name()).collect();
+        let calls = Op::ALL.iter().filter(|op| op.is_system_call());
+        let names: Vec<&str> = calls.map(|op| op.name()).collect();
         // The name that some architectures have instead is unknown to strace elsewhere, hence the `?`.
         let trace = format!("trace={},?sync_file_range2", names.join(","));
         // No word on attaching, exits and signals: browsers have thousands.

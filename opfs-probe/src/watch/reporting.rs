@@ -197,6 +197,7 @@ fn probe(probe: &Probe) -> model::Probe {
         layer: match probe.layer {
             Layer::Syscall => model::Layer::Syscall,
             Layer::Filesystem => model::Layer::Filesystem,
+            Layer::Uring => model::Layer::Uring,
             Layer::Block => model::Layer::Block,
             Layer::Process => model::Layer::Process,
         },

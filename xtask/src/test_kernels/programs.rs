@@ -21,7 +21,7 @@ pub struct Programs {
 }
 
 /// The tests that depend on the kernel, as Cargo.toml names them.
-const TESTS: [&str; 4] = ["kernel", "in_process", "filesystem", "block"];
+const TESTS: [&str; 5] = ["kernel", "in_process", "filesystem", "uring", "block"];
 
 impl Programs {
     /// Builds them.
