@@ -38,6 +38,10 @@ pub struct Arguments {
     /// The session's name [default: the program's, or the cgroup's].
     #[arg(long)]
     name: Option<String>,
+    /// Have the kernel measure what the probes cost, and report it. Each run of a probe then takes a
+    /// little longer.
+    #[arg(long)]
+    self_cost: bool,
     #[command(flatten)]
     output: Options,
 }
@@ -67,6 +71,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let report = runtime.block_on(async {
         let endings = Endings::new()?;
         let watcher = Watcher::new(Tracers { ebpf: true, strace: false }, LIMITS)?;
+        if arguments.self_cost {
+            watcher.measure_self_cost();
+        }
         watcher.keep_house();
         let session = watcher.attach(&target, arguments.name.clone())?;
         eprintln!("Watching {}; Ctrl-C ends it and reports.", describe(&target));

@@ -87,6 +87,10 @@ struct Opfs {
     /// What counts; with `ebpf,strace` both watch the same run and are compared.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ebpf")]
     tracer: Vec<TracerName>,
+    /// Have the kernel measure what the probes cost, and report it. Each run of a probe then takes a
+    /// little longer.
+    #[arg(long)]
+    self_cost: bool,
     /// Where profiles are made: on the disk that is to be measured.
     #[arg(long, value_name = "DIR")]
     profiles_dir: Option<PathBuf>,
@@ -135,6 +139,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         .with_context(|| format!("can't make {}; choose another --out", out_dir.display()))?;
 
     let bench = Bench::new(tracers)?;
+    if arguments.self_cost {
+        bench.watcher.measure_self_cost();
+    }
     let options = RunOptions {
         parameters,
         settle: arguments.settle,

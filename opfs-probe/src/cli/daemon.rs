@@ -51,6 +51,10 @@ pub struct Arguments {
     /// Serve the metrics here, too: any address, port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
+    /// Have the kernel measure what the probes cost, and report it. Each run of a probe then takes a
+    /// little longer.
+    #[arg(long)]
+    self_cost: bool,
 }
 
 /// Serves until a signal ends it.
@@ -72,7 +76,8 @@ async fn serve(arguments: &Arguments) -> Result<()> {
         Some(listen) => Some(Port::bind_anywhere(listen).await?),
         None => None,
     };
-    let loading = spawn_blocking(start);
+    let self_cost = arguments.self_cost;
+    let loading = spawn_blocking(move || start(self_cost));
     let watcher = tokio::select! {
         loaded = loading => loaded.context("loading the probe")??,
         () = until_ended(&mut endings) => return Ok(()),
@@ -105,8 +110,11 @@ async fn listen(
     bail!("{what} can be served no longer; see the log")
 }
 
-fn start() -> Result<Arc<Watcher>> {
+fn start(self_cost: bool) -> Result<Arc<Watcher>> {
     let watcher = Watcher::new(Tracers { ebpf: true, strace: false }, LIMITS)?;
+    if self_cost {
+        watcher.measure_self_cost();
+    }
     watcher.open(NewSession {
         name: SYSTEM.to_owned(),
         kind: SessionKind::System,

@@ -1,5 +1,6 @@
 //! `opfs-probe doctor`: what works here, what does not, and what to do.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -15,6 +16,7 @@ use crate::bench::wrapper::Packaging;
 use crate::kernel::checks::{Answer, Checks};
 use crate::kernel::load::{Probe, Program, Trial, try_probes, vital_missing};
 use crate::kernel::privileges::{in_user_namespace, privileges};
+use crate::kernel::statistics::Statistics;
 use crate::report::model::Host;
 use crate::strace::command::Strace;
 use crate::watch::host;
@@ -93,9 +95,13 @@ struct FoundBrowser {
 impl Findings {
     fn collect() -> Self {
         let checks = Checks::run();
-        let (Trial { probes, programs }, probes_problem) = match try_probes() {
-            Ok(trial) => (trial, None),
-            Err(error) => (Trial { probes: Vec::new(), programs: Vec::new() }, Some(format!("{error:#}"))),
+        let (trial, probes_problem) = match try_probes() {
+            Ok(trial) => (Some(trial), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        let (probes, programs, run_times) = match trial {
+            Some(Trial { probes, programs, run_times }) => (probes, programs, run_times.ok()),
+            None => (Vec::new(), Vec::new(), None),
         };
         let usable = probes_problem.is_none() && vital_missing(&probes).is_none();
         let mut findings = Self {
@@ -121,7 +127,7 @@ impl Findings {
                 Finding::answer("fentry", &checks.fentry),
                 Finding::answer("LSM", &checks.lsm),
             ],
-            probes: probes.iter().map(Finding::probe).collect(),
+            probes: probes.iter().map(|probe| Finding::probe(probe, run_times.as_ref())).collect(),
             programs,
             probes_problem,
             browsers: browsers(),
@@ -237,8 +243,11 @@ impl Finding {
         }
     }
 
-    fn probe(probe: &Probe) -> Self {
-        Self::new(&probe.name, Some(probe.attached), probe.reason.clone())
+    /// With what a run took, for a process outside every session, if it ran and that was measured.
+    fn probe(probe: &Probe, run_times: Option<&HashMap<String, Statistics>>) -> Self {
+        let of_it = run_times.and_then(|all| all.get(&probe.name)).filter(|one| one.runs > 0);
+        let detail = of_it.map(|one| format!("{} ns a run outside sessions", one.run_ns / one.runs));
+        Self::new(&probe.name, Some(probe.attached), probe.reason.clone().or(detail))
     }
 
     fn render(&self, text: &mut String, colour: bool) {

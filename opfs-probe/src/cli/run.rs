@@ -59,6 +59,10 @@ pub struct Arguments {
     /// What counts; with `ebpf,strace` both watch the same run, and differences are shown.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ebpf")]
     tracer: Vec<TracerName>,
+    /// Have the kernel measure what the probes cost, and report it. Each run of a probe then takes a
+    /// little longer.
+    #[arg(long)]
+    self_cost: bool,
     #[command(flatten)]
     output: Options,
     /// The command and its arguments.
@@ -107,6 +111,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let strace = tracers.strace.then(Strace::find).transpose()?;
     let file = arguments.output.open()?;
     let watcher = Watcher::new(tracers, LIMITS)?;
+    if arguments.self_cost {
+        watcher.measure_self_cost();
+    }
     // Signals are blocked before there are threads, so that all of them are.
     let forwarding = Forwarding::new()?;
     let house = watcher.keep_house();

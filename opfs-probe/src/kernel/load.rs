@@ -1,5 +1,6 @@
 //! Loads the programs and attaches them, as far as this kernel allows.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use super::offsets;
 use super::performed;
 use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned, UNMATCHED};
 use super::privileges;
+use super::statistics::{self, RunTime, Statistics};
 use super::tracefs::{first_field_offset, has_event, with_tracefs};
 use super::types::KernelTypes;
 
@@ -56,7 +58,7 @@ pub struct Loaded {
 
 /// Attached programs: they run until this is dropped.
 pub struct Attached {
-    _programs: Ebpf,
+    pub(super) programs: Ebpf,
     /// The kernel empties an array once no descriptor of it is left.
     _describing: Describing,
 }
@@ -80,6 +82,8 @@ pub struct Trial {
     pub probes: Vec<Probe>,
     /// Every program that the kernel took, by name.
     pub programs: Vec<Program>,
+    /// What the kernel measured of the probes meanwhile, by name; or why it did not.
+    pub run_times: Result<HashMap<String, Statistics>, String>,
 }
 
 /// A program that the kernel took.
@@ -133,8 +137,13 @@ pub fn try_probes() -> Result<Trial> {
             Ok(())
         };
         let programs = taken(&staged.programs);
-        Attached { _programs: staged.programs, _describing: staged.describing }.detach_in_background();
-        runs.map(|()| Trial { probes: staged.probes, programs })
+        let attached = Attached { programs: staged.programs, _describing: staged.describing };
+        let run_times = RunTime::measure().map(|_on| {
+            statistics::exercise();
+            attached.statistics()
+        });
+        attached.detach_in_background();
+        runs.map(|()| Trial { probes: staged.probes, programs, run_times })
     })
 }
 
@@ -189,7 +198,7 @@ fn load(tuning: Tuning<'_>) -> Result<Loaded> {
     let own_tgid = staged.call_ourselves()?;
     control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
     let Staged { programs, describing, probes, coverage_gaps, .. } = staged;
-    let attached = Attached { _programs: programs, _describing: describing };
+    let attached = Attached { programs, _describing: describing };
     Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached })
 }
 
@@ -238,6 +247,7 @@ fn stage(tuning: Tuning<'_>) -> Result<Staged> {
         probes.push(Probe { name: planned.name(), layer: planned.layer, attached: reason.is_none(), reason });
     }
     coverage_gaps.extend(performed::gaps(&performed::seen(&probes)));
+    coverage_gaps.extend(statistics::gap());
     Ok(Staged { programs, describing, probes, coverage_gaps, self_test_fd: config.self_test_fd })
 }
 

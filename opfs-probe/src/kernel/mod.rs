@@ -18,5 +18,6 @@ pub mod performed;
 pub mod plan;
 pub mod privileges;
 mod shared;
+pub mod statistics;
 pub mod tracefs;
 mod types;

@@ -10,7 +10,7 @@ use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram as HistogramSample, LabelPair, Metric, MetricFamily, MetricType,
 };
 
-use super::snapshot::{Counts, Named, Snapshot};
+use super::snapshot::{Counts, Named, Probe, Snapshot};
 
 /// The label of all names beyond the cap.
 const OTHER: &str = "other";
@@ -31,6 +31,7 @@ pub(super) fn of(snapshot: &Snapshot, names: usize) -> Vec<MetricFamily> {
     performed_family(&sessions, &mut all);
     device_families(snapshot, &mut all);
     state_families(snapshot, &mut all);
+    probe_families(&snapshot.probes, &mut all);
     all.retain(|family| !family.get_metric().is_empty());
     all
 }
@@ -193,7 +194,15 @@ fn state_families(snapshot: &Snapshot, all: &mut Vec<MetricFamily>) {
         snapshot.windows_total.map(|n| n as f64),
     );
 
-    let probes = snapshot.probes.iter().map(|probe| {
+    let build = snapshot
+        .build
+        .iter()
+        .map(|build| gauge(&[("kernel", build.kernel.as_str()), ("version", build.version.as_str())], 1.0));
+    all.push(family("opfs_probe_build_info", "What runs where.", MetricType::GAUGE, build.collect()));
+}
+
+fn probe_families(probes: &[Probe], all: &mut Vec<MetricFamily>) {
+    let attached = probes.iter().map(|probe| {
         let labels = [("layer", probe.layer.as_str()), ("probe", probe.name.as_str())];
         gauge(&labels, f64::from(u8::from(probe.attached)))
     });
@@ -201,13 +210,22 @@ fn state_families(snapshot: &Snapshot, all: &mut Vec<MetricFamily>) {
         "opfs_probe_probe_attached",
         "Whether a probe is attached.",
         MetricType::GAUGE,
-        probes.collect(),
+        attached.collect(),
     ));
-    let build = snapshot
-        .build
-        .iter()
-        .map(|build| gauge(&[("kernel", build.kernel.as_str()), ("version", build.version.as_str())], 1.0));
-    all.push(family("opfs_probe_build_info", "What runs where.", MetricType::GAUGE, build.collect()));
+    let mut counters = |name, help, of: fn(&Probe) -> Option<f64>| {
+        let measured = probes.iter().filter_map(|probe| Some((probe, of(probe)?)));
+        let samples = measured.map(|(probe, value)| counter(&[("probe", probe.name.as_str())], value));
+        all.push(family(name, help, MetricType::COUNTER, samples.collect()));
+    };
+    counters("opfs_probe_probe_runs_total", "How often a probe ran.", |probe| {
+        probe.runs.map(|runs| runs as f64)
+    });
+    counters("opfs_probe_probe_run_seconds_total", "Time a probe ran, over all processors.", |probe| {
+        probe.run_ns.map(|run_ns| run_ns as f64 / NS_PER_SECOND)
+    });
+    counters("opfs_probe_probe_missed_total", "How often the kernel skipped a probe.", |probe| {
+        probe.missed.map(|missed| missed as f64)
+    });
 }
 
 /// Adds up equal names, and all names beyond the first `names`.

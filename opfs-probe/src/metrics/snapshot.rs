@@ -92,6 +92,12 @@ pub struct Probe {
     pub layer: String,
     /// Whether it is attached.
     pub attached: bool,
+    /// How often it ran, while that was measured.
+    pub runs: Option<u64>,
+    /// Time it ran then.
+    pub run_ns: Option<u64>,
+    /// How often the kernel skipped it, where it counts that.
+    pub missed: Option<u64>,
 }
 
 /// What runs where.

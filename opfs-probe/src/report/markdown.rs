@@ -38,6 +38,9 @@ pub fn render(report: &Report) -> String {
         }
         section(&mut text, "## File systems", &table, 0);
     }
+    if let Some(line) = tables::self_cost(&report.tracer) {
+        let _ = writeln!(text, "\n{line}");
+    }
     let (verdict, points) =
         tables::completeness(&report.completeness, report.tracer.kind != TracerKind::None);
     let _ = writeln!(text, "\n## Completeness\n\n{verdict}");

@@ -212,15 +212,27 @@ fn report_of(counted: bool) -> Report {
         tracer: Tracer {
             kind: if counted { TracerKind::Ebpf } else { TracerKind::None },
             version: Some("0.1.0".into()),
-            probes: vec![Probe {
-                name: "block_rq_issue".into(),
-                layer: Layer::Block,
-                attached: false,
-                reason: Some("not asked for".into()),
-                runs: None,
-                run_ns: None,
-                missed: None,
-            }],
+            probes: vec![
+                Probe {
+                    name: "syscalls:sys_enter_fsync".into(),
+                    layer: Layer::Syscall,
+                    attached: counted,
+                    reason: None,
+                    runs: counted.then_some(1_234),
+                    run_ns: counted.then_some(800_000),
+                    missed: counted.then_some(0),
+                },
+                Probe {
+                    name: "block_rq_issue".into(),
+                    layer: Layer::Block,
+                    attached: false,
+                    reason: Some("not asked for".into()),
+                    runs: None,
+                    run_ns: None,
+                    missed: None,
+                },
+            ],
+            run_time_over_ns: counted.then_some(4_000_000_000),
         },
         narrowed_to: Vec::new(),
         filesystems: vec![Filesystem {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::escape::shell_word;
-use super::model::{Completeness, File, Op, Performed, Process, Session, Totals, Window};
+use super::model::{Completeness, File, Op, Performed, Probe, Process, Session, Totals, Tracer, Window};
 use super::units::{NOT_MEASURED, count, counted, duration, duration_or_dash, rate};
 
 /// How many files and processes a report for people lists.
@@ -264,6 +264,21 @@ pub fn headline(session: &Session, show: impl Fn(&str) -> String) -> String {
         let _ = write!(line, ", {} failed", count(total.errors));
     }
     line
+}
+
+/// What the probes cost, where that was measured: `The probes ran 1,234 times, 0.8 ms in all: 0.03 % of
+/// one processor's time.`
+pub fn self_cost(tracer: &Tracer) -> Option<String> {
+    let over_ns = tracer.run_time_over_ns?;
+    let sum = |field: fn(&Probe) -> Option<u64>| tracer.probes.iter().filter_map(field).sum::<u64>();
+    let (runs, run_ns) = (sum(|probe| probe.runs), sum(|probe| probe.run_ns));
+    Some(format!(
+        "The probes ran {} times, {} in all: {:.3} % of one processor's time in {}.",
+        count(runs),
+        duration(run_ns),
+        100.0 * run_ns as f64 / over_ns.max(1) as f64,
+        duration(over_ns)
+    ))
 }
 
 /// Whether the report is complete, and if not, what it lacks and what that means: a verdict, then

@@ -34,6 +34,9 @@ pub fn render(report: &Report, colour: bool) -> String {
     if report.sessions.is_empty() {
         text.push_str("No session fits.\n\n");
     }
+    if let Some(line) = tables::self_cost(&report.tracer) {
+        let _ = writeln!(text, "{line}");
+    }
     let (verdict, points) =
         tables::completeness(&report.completeness, report.tracer.kind != TracerKind::None);
     let good = report.completeness.is_perfect();

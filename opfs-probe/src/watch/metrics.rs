@@ -63,6 +63,7 @@ impl Watcher {
             windows_total += session.windows.len() as u64;
             windows_open += session.windows.iter().filter(|window| window.open_since.is_some()).count();
         }
+        let statistics = self.statistics();
         Ok(Snapshot {
             sessions,
             windows,
@@ -76,10 +77,17 @@ impl Watcher {
             probes: self
                 .probes
                 .iter()
-                .map(|probe| Probe {
-                    name: probe.name.clone(),
-                    layer: probe.layer.name().to_owned(),
-                    attached: probe.attached,
+                .map(|probe| {
+                    let of_it = statistics.get(&probe.name).filter(|_| probe.attached);
+                    let timed = of_it.filter(|_| self.measured_run_time().is_some());
+                    Probe {
+                        name: probe.name.clone(),
+                        layer: probe.layer.name().to_owned(),
+                        attached: probe.attached,
+                        runs: timed.map(|statistics| statistics.runs),
+                        run_ns: timed.map(|statistics| statistics.run_ns),
+                        missed: of_it.and_then(|statistics| statistics.missed),
+                    }
                 })
                 .collect(),
             windows_open: Some(windows_open as u64),

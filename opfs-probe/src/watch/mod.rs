@@ -12,12 +12,13 @@ mod filesystems;
 mod host;
 mod metrics;
 mod naming;
+mod probes;
 mod reporting;
 mod sessions;
 mod state;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use anyhow::Result;
 use crate::attribution::session::Limits;
 use crate::kernel::collector::Collector;
 use crate::kernel::load::{Loaded, Probe};
+use crate::kernel::statistics::RunTime;
 use state::State;
 
 pub use attach::Target;
@@ -61,6 +63,8 @@ pub struct Watcher {
     own_tgid: Option<u32>,
     /// Keeps the programs attached.
     programs: Mutex<Option<crate::kernel::load::Attached>>,
+    /// Set where the probes' run time was asked for; else why it is not measured.
+    run_time: OnceLock<Result<RunTime, String>>,
     /// One session is spawned at a time: for that moment our own process belongs to it.
     spawning: Mutex<()>,
     stopping: AtomicBool,
@@ -90,6 +94,7 @@ impl Watcher {
             coverage_gaps,
             own_tgid,
             programs: Mutex::new(programs),
+            run_time: OnceLock::new(),
             spawning: Mutex::new(()),
             stopping: AtomicBool::new(false),
         })

@@ -13,7 +13,6 @@ use super::{Watcher, filesystems};
 use crate::attribution::session::Attribution;
 use crate::attribution::totals::Totals;
 use crate::attribution::window::{Epoch, SessionId, WindowId};
-use crate::kernel::load::Probe;
 use crate::kernel::performed;
 use crate::report::build::{Losses, Measured, Naming, completeness, session};
 use crate::report::model::{self, Report, SCHEMA, Tracer, TracerKind};
@@ -57,7 +56,12 @@ impl Watcher {
             schema: SCHEMA.to_owned(),
             generated_at: Timestamp::now(),
             host: host(),
-            tracer: Tracer { kind: TracerKind::Strace, version: None, probes: Vec::new() },
+            tracer: Tracer {
+                kind: TracerKind::Strace,
+                version: None,
+                probes: Vec::new(),
+                run_time_over_ns: None,
+            },
             narrowed_to: Vec::new(),
             filesystems: filesystems::of(&sessions),
             completeness: completeness(&sessions, losses),
@@ -87,15 +91,12 @@ impl Watcher {
         }
         drop(state);
         losses.warnings.extend(unknown_processes(&sessions));
+        let tracer = self.tracer(&mut losses);
         Ok(Report {
             schema: SCHEMA.to_owned(),
             generated_at: Timestamp::now(),
             host: host(),
-            tracer: Tracer {
-                kind: if self.tracers.ebpf { TracerKind::Ebpf } else { TracerKind::None },
-                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-                probes: self.probes.iter().map(probe).collect(),
-            },
+            tracer,
             narrowed_to: Vec::new(),
             filesystems: filesystems::of(&sessions),
             completeness: completeness(&sessions, &losses),
@@ -188,23 +189,4 @@ fn unknown_processes(sessions: &[model::Session]) -> Option<String> {
     let calls: u64 = sessions.iter().filter_map(|session| session.total.as_ref()).map(unknown).sum();
     (calls > 0)
         .then(|| format!("{calls} calls are of processes whose names found no room in the kernel's maps"))
-}
-
-fn probe(probe: &Probe) -> model::Probe {
-    use crate::kernel::plan::Layer;
-    model::Probe {
-        name: probe.name.clone(),
-        layer: match probe.layer {
-            Layer::Syscall => model::Layer::Syscall,
-            Layer::Filesystem => model::Layer::Filesystem,
-            Layer::Uring => model::Layer::Uring,
-            Layer::Block => model::Layer::Block,
-            Layer::Process => model::Layer::Process,
-        },
-        attached: probe.attached,
-        reason: probe.reason.clone(),
-        runs: None,
-        run_ns: None,
-        missed: None,
-    }
 }

@@ -112,6 +112,7 @@ fn report() -> Report {
                 run_ns: None,
                 missed: None,
             }],
+            run_time_over_ns: None,
         },
         narrowed_to: Vec::new(),
         filesystems: vec![Filesystem {

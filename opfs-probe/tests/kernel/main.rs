@@ -8,4 +8,5 @@ mod compare;
 mod generator;
 mod processes;
 mod run;
+mod self_cost;
 mod truth;

@@ -1,6 +1,6 @@
 //! What a report lacks, from what was lost and what it shows itself.
 
-use crate::report::model::{Completeness, Session, Totals};
+use crate::report::model::{Completeness, Probe, Session, Totals};
 
 /// What went missing on the way, and what could not be seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,21 @@ pub struct Losses {
     pub coverage_gaps: Vec<String>,
     /// Anything else to know before the numbers are relied on.
     pub warnings: Vec<String>,
+}
+
+impl Losses {
+    /// Takes note of the probes that the kernel skipped: what they would have counted is not known.
+    pub fn add_missed(&mut self, probes: &[Probe]) {
+        for probe in probes {
+            let Some(missed) = probe.missed.filter(|missed| *missed > 0) else { continue };
+            self.inexact = true;
+            let times = if missed == 1 { "once".to_owned() } else { format!("{missed} times") };
+            self.warnings.push(format!(
+                "the kernel skipped {} {times}, while another program of its kind ran on that processor",
+                probe.name
+            ));
+        }
+    }
 }
 
 /// Completeness of a report on `sessions`.

@@ -6,7 +6,7 @@ use opfs_probe_common::call::{CallTally, Op};
 use opfs_probe_common::histogram::{Histogram, bucket};
 use proptest::prelude::*;
 
-use super::{ImageName, totals};
+use super::{ImageName, Losses, completeness, totals};
 use crate::attribution::totals::{CallKey, FileRef, Totals};
 use crate::report::model::{self, ResolvedBy};
 use crate::report::sample::{self, Names, identity};
@@ -169,6 +169,20 @@ fn completeness_says_what_the_sample_lacks() {
     // One call on an inode without a name, and two whose file was never seen.
     assert_eq!((completeness.unresolved_paths, completeness.unresolved_calls), (1, 3));
     assert!(!sample::untraced().completeness.exact_counts);
+}
+
+#[test]
+fn a_skipped_probe_makes_the_counts_inexact_and_is_named() {
+    let mut probes = sample::report().tracer.probes;
+    let mut losses = Losses::default();
+    losses.add_missed(&probes);
+    assert_eq!(losses, Losses::default());
+    probes[0].missed = Some(3);
+    losses.add_missed(&probes);
+    let completeness = completeness(&[], &losses);
+    assert!(!completeness.exact_counts && !completeness.is_perfect());
+    let [warning] = &completeness.warnings[..] else { panic!("{:?}", completeness.warnings) };
+    assert!(warning.starts_with("the kernel skipped syscalls:sys_enter_fsync 3 times"), "{warning}");
 }
 
 #[test]

@@ -67,6 +67,9 @@ pub struct Tracer {
     /// Its probes.
     #[serde(default)]
     pub probes: Vec<Probe>,
+    /// For how long the probes' run time has been measured; null where it is not.
+    #[serde(default)]
+    pub run_time_over_ns: Option<u64>,
 }
 
 /// Kinds of tracers.
@@ -92,11 +95,11 @@ pub struct Probe {
     pub attached: bool,
     /// Why it is not.
     pub reason: Option<String>,
-    /// How often it ran.
+    /// How often it ran while its run time was measured; null where it was not.
     pub runs: Option<u64>,
-    /// Time it ran.
+    /// Time it ran then, over all processors.
     pub run_ns: Option<u64>,
-    /// How often the kernel skipped it.
+    /// How often the kernel skipped it; null where the kernel does not count that.
     pub missed: Option<u64>,
 }
 
