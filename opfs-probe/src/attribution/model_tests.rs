@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use opfs_probe_common::call::{CallTally, FileIdentity, Op};
+use opfs_probe_common::flushed::FlushTally;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
@@ -22,6 +23,12 @@ fn call(inode: u64, ns: u64) -> Totals {
     let mut totals = Totals::default();
     totals.add_call(key, CallTally { count: 1, total_ns: ns, max_ns: ns, untimed: 0 });
     totals
+}
+
+/// One flush that took `ns`, as the kernel keeps it: of no session.
+fn flush(ns: u64) -> Totals {
+    let tally = FlushTally { flushes: 1, total_ns: ns, max_ns: ns, ..FlushTally::default() };
+    Totals { flushes: Some([(7, tally)].into()), ..Totals::default() }
 }
 
 fn begin(client: u64, id: &str, name: &str, parent: Option<&str>) -> Begin {
@@ -46,7 +53,9 @@ enum Event {
     Rotate { session: usize },
     Close { session: usize },
     Call { session: usize, inode: u64, ns: u64 },
+    Flush { ns: u64 },
     AbsorbSome { pick: usize },
+    AbsorbMoment { pick: usize },
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -69,7 +78,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => session().prop_map(|session| Event::Close { session }),
         12 => (session(), 0..4_u64, 1..1000_u64)
             .prop_map(|(session, inode, ns)| Event::Call { session, inode, ns }),
+        8 => (1..1000_u64).prop_map(|ns| Event::Flush { ns }),
         2 => any::<usize>().prop_map(|pick| Event::AbsorbSome { pick }),
+        2 => any::<usize>().prop_map(|pick| Event::AbsorbMoment { pick }),
     ];
     proptest::collection::vec(event, 1..150)
 }
@@ -185,6 +196,9 @@ struct Run {
     ids: Vec<SessionId>,
     current: Vec<Epoch>,
     pending: Vec<(Epoch, Totals)>,
+    /// The newest number of all, by which the "kernel" keeps flushes.
+    moment: Epoch,
+    flushes: Vec<(Epoch, Totals)>,
     now: u64,
 }
 
@@ -198,6 +212,7 @@ impl Run {
                 self.model.push(ModelSession::default());
                 self.ids.push(id);
                 self.current.push(epoch);
+                self.moment = epoch;
             }
             Event::Begin { session, client, id, name, parent, calls } if session < self.model.len() => {
                 let parent_id = parent.map(|parent| parent.to_string());
@@ -246,11 +261,14 @@ impl Run {
                 }
             }
             Event::Rotate { session } if session < self.model.len() => {
-                let epoch = self.attribution.rotate(self.ids[session], now);
-                self.advance(session, epoch);
+                let epoch = self.attribution.rotate(self.ids[session]);
+                assert_eq!(epoch.is_none(), self.model[session].ended);
+                if let Some(epoch) = epoch {
+                    self.advance(session, epoch);
+                }
             }
             Event::Close { session } if session < self.model.len() => {
-                self.attribution.close_session(self.ids[session], now);
+                self.moment = self.attribution.close_session(self.ids[session], now);
                 let model = &mut self.model[session];
                 for index in 0..model.windows.len() {
                     model.close(index, true, self.now);
@@ -265,6 +283,17 @@ impl Run {
                 self.model[session].count(&counts);
                 self.pending.push((self.current[session], counts));
             }
+            Event::Flush { ns } => {
+                let counts = flush(ns);
+                for model in self.model.iter_mut().filter(|model| !model.ended) {
+                    model.count(&counts);
+                }
+                self.flushes.push((self.moment, counts));
+            }
+            Event::AbsorbMoment { pick } if !self.flushes.is_empty() => {
+                let (moment, counts) = self.flushes.swap_remove(pick % self.flushes.len());
+                self.attribution.absorb_flushes(moment, &counts.flushes.unwrap());
+            }
             Event::AbsorbSome { pick } if !self.pending.is_empty() => {
                 let (epoch, counts) = self.pending.swap_remove(pick % self.pending.len());
                 assert!(self.attribution.absorb(epoch, &counts));
@@ -276,6 +305,7 @@ impl Run {
     fn advance(&mut self, session: usize, epoch: Epoch) {
         assert!(self.current.iter().all(|known| known.0 < epoch.0), "epochs are unique and grow");
         self.current[session] = epoch;
+        self.moment = epoch;
     }
 
     /// Hands over what is pending, in chunks by epoch, and compares everything.
@@ -293,6 +323,9 @@ impl Run {
             }
             self.pending = rest;
             assert!(self.attribution.absorb(epoch, &counts));
+        }
+        for (moment, counts) in self.flushes.drain(..) {
+            self.attribution.absorb_flushes(moment, &counts.flushes.unwrap());
         }
         for (session, model) in self.ids.iter().zip(&self.model) {
             compare(self.attribution.session(*session).unwrap(), model);
@@ -330,6 +363,8 @@ proptest! {
             ids: Vec::new(),
             current: Vec::new(),
             pending: Vec::new(),
+            moment: Epoch(0),
+            flushes: Vec::new(),
             now: 0,
         };
         run.apply(&Event::Open);

@@ -219,10 +219,12 @@ impl Attribution {
         changed
     }
 
-    /// Starts an epoch with the same windows open.
-    pub fn rotate(&mut self, session: SessionId, _now: Moment) -> Epoch {
-        let open = self.sessions.get(&session).map_or_else(|| Arc::new([]) as Arc<_>, Entry::open_windows);
-        self.epochs.start(session, open)
+    /// Starts an epoch with the same windows open; none in a session that ended, whose epoch would never be
+    /// over.
+    pub fn rotate(&mut self, session: SessionId) -> Option<Epoch> {
+        let entry = self.sessions.get(&session).filter(|entry| entry.session.ended_at.is_none())?;
+        let open = entry.open_windows();
+        Some(self.epochs.start(session, open))
     }
 
     /// Closes a session: its open windows end, as aborted. Its epochs still take counts until retired. Gives

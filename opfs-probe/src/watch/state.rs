@@ -234,11 +234,10 @@ impl State {
 
     /// Starts a new epoch with the same windows.
     pub fn rotate(&mut self, session: SessionId) -> Result<()> {
-        let at = now();
         if let Some(strace) = &mut self.strace {
-            strace.rotate(session, at);
+            strace.rotate(session);
         }
-        let epoch = self.attribution.rotate(session, at);
+        let Some(epoch) = self.attribution.rotate(session) else { return Ok(()) };
         self.enter(session, epoch, true).map(|_| ())
     }
 
