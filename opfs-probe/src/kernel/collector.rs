@@ -109,7 +109,9 @@ impl Collector {
         self.calls.read(&mut totals)?;
         self.performed.read(&mut totals)?;
         if self.flushed.seen() {
-            totals.values_mut().for_each(|totals| totals.flushes = Some(HashMap::new()));
+            for totals in totals.values_mut() {
+                totals.flushes = Some(HashMap::new());
+            }
         }
         self.latencies.read(&mut totals);
         Ok(totals)

@@ -52,7 +52,7 @@ fn describe(mount: &Mount, dev: String, devices: &Devices) -> Filesystem {
         mount: lossy(&mount.mountpoint),
         fstype,
         options,
-        device: Some(device_in_words(lossy(&mount.source), &bottom)),
+        device: Some(device_in_words(&lossy(&mount.source), &bottom)),
         write_cache: (!bottom.write_caches.is_empty())
             .then(|| bottom.write_caches.iter().cloned().collect::<Vec<_>>().join(", ")),
         journal,
@@ -81,9 +81,9 @@ fn distinct(options: &str) -> String {
 }
 
 /// `/dev/loop0 on /srv/image on vda1 on vda`
-fn device_in_words(source: String, bottom: &Bottom) -> String {
+fn device_in_words(source: &str, bottom: &Bottom) -> String {
     let beneath = bottom.stack.iter().skip(1).filter(|name| !source.ends_with(name.as_str()));
-    beneath.fold(source.clone(), |words, name| format!("{words} on {name}"))
+    beneath.fold(source.to_owned(), |words, name| format!("{words} on {name}"))
 }
 
 /// Whether it has a journal, where that can be told.
@@ -184,9 +184,9 @@ mod tests {
             stack: names.iter().map(|name| (*name).to_owned()).collect(),
             ..Bottom::default()
         };
-        assert_eq!(device_in_words("/dev/vda".into(), &stack(&["vda"])), "/dev/vda");
+        assert_eq!(device_in_words("/dev/vda", &stack(&["vda"])), "/dev/vda");
         let image = stack(&["loop0", "/srv/image", "vda1", "vda"]);
-        assert_eq!(device_in_words("/dev/loop0".into(), &image), "/dev/loop0 on /srv/image on vda1 on vda");
-        assert_eq!(device_in_words("tmpfs".into(), &stack(&[])), "tmpfs");
+        assert_eq!(device_in_words("/dev/loop0", &image), "/dev/loop0 on /srv/image on vda1 on vda");
+        assert_eq!(device_in_words("tmpfs", &stack(&[])), "tmpfs");
     }
 }
