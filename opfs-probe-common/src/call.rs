@@ -18,9 +18,9 @@ pub enum Op {
     SyncFileRange = 4,
     /// `msync(2)` with `MS_SYNC`
     Msync = 5,
-    /// `IORING_OP_FSYNC` of io_uring, with `IORING_FSYNC_DATASYNC` or without
+    /// `IORING_OP_FSYNC` of `io_uring`, with `IORING_FSYNC_DATASYNC` or without
     UringFsync = 6,
-    /// `IORING_OP_SYNC_FILE_RANGE` of io_uring
+    /// `IORING_OP_SYNC_FILE_RANGE` of `io_uring`
     UringSyncFileRange = 7,
 }
 

@@ -70,7 +70,7 @@ pub struct Offsets {
     pub queue_disk: u32,
     pub disk_major: u32,
     pub disk_first_minor: u32,
-    /// `io_kiocb.opcode`; of these and the next four, [`UNKNOWN`] where there is no io_uring, or an older one.
+    /// `io_kiocb.opcode`; of these and the next four, [`UNKNOWN`] where there is no `io_uring`, or an older one.
     pub uring_opcode: u32,
     /// `io_kiocb.flags`
     pub uring_flags: u32,
