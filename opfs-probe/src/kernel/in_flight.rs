@@ -15,7 +15,7 @@ pub(super) struct InFlight {
     slots: Shared<InFlightSlot>,
     /// Those that found their slot taken.
     crowded: HashMap<MapData, u64, InFlightCall>,
-    /// Requests of io_uring, by their address.
+    /// Requests of `io_uring`, by their address.
     uring: HashMap<MapData, u64, InFlightCall>,
 }
 

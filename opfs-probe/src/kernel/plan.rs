@@ -9,7 +9,7 @@ pub enum Layer {
     Syscall,
     /// What file systems performed.
     Filesystem,
-    /// What programs asked for through io_uring.
+    /// What programs asked for through `io_uring`.
     Uring,
     /// What devices were given to make durable.
     Block,
@@ -39,7 +39,7 @@ pub enum Hook {
     Btf(&'static str),
     /// A tracepoint of a file system, by name, without a described layout: modules have theirs, too.
     Raw(Filesystem, &'static str),
-    /// A tracepoint of io_uring, by the names it has in different kernels, without a described layout.
+    /// A tracepoint of `io_uring`, by the names it has in different kernels, without a described layout.
     Uring(&'static [&'static str]),
     /// A tracepoint of the block layer, by name, without a described layout.
     Block(&'static str),
