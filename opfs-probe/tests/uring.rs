@@ -1,4 +1,4 @@
-//! Syncs through io_uring, against what was asked of the ring. Needs root.
+//! Syncs through `io_uring`, against what was asked of the ring. Needs root.
 
 mod common;
 
