@@ -6,8 +6,10 @@ mod toolchain;
 mod bare;
 mod bench;
 mod bench_browsers;
+mod bench_overhead;
 mod command;
 mod setup;
+mod statistics;
 mod test;
 mod test_kernels;
 mod workspace;
@@ -39,6 +41,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Set up, then compare the benchmark's timings under no tracer, eBPF and strace.
     BenchBrowsers(bench_browsers::Arguments),
+    /// Set up, then lay side by side what tracers add to single calls.
+    BenchOverhead(bench_overhead::Arguments),
     /// Run the kernel tests on other kernels, in qemu, and hold the verifier's work to its budget.
     TestKernels(test_kernels::Arguments),
     /// Run a command in a fresh Debian that has nothing but the Rust toolchain (root only).
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::BenchBrowsers(arguments) => bench_browsers::run(&arguments),
+        Task::BenchOverhead(arguments) => bench_overhead::run(&arguments),
         Task::TestKernels(arguments) => test_kernels::run(&arguments),
         Task::TestBare(arguments) => bare::run(&arguments),
     };

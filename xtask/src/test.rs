@@ -54,6 +54,7 @@ fn stages() -> Vec<Stage> {
         cargo_stage("documentation", &["test", "--package", "opfs-probe", "--test", "docs"]),
         Stage { name: "docs".to_owned(), run: Box::new(docs) },
         Stage { name: "page tests".to_owned(), run: Box::new(page_tests) },
+        cargo_stage("overhead (quick)", &["xtask", "bench-overhead", "--quick"]),
     ];
     stages.extend(ROOT_TESTS.map(|test| Stage {
         name: format!("{test} tests (root)"),
