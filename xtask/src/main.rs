@@ -6,6 +6,7 @@ mod toolchain;
 mod bare;
 mod bench;
 mod bench_browsers;
+mod bench_footprint;
 mod bench_overhead;
 mod command;
 mod setup;
@@ -43,6 +44,8 @@ enum Task {
     BenchBrowsers(bench_browsers::Arguments),
     /// Set up, then lay side by side what tracers add to single calls.
     BenchOverhead(bench_overhead::Arguments),
+    /// Measure the daemon's memory, idle time and start, and the end of `run` (root only).
+    BenchFootprint(bench_footprint::Arguments),
     /// Run the kernel tests on other kernels, in qemu, and hold the verifier's work to its budget.
     TestKernels(test_kernels::Arguments),
     /// Run a command in a fresh Debian that has nothing but the Rust toolchain (root only).
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::BenchBrowsers(arguments) => bench_browsers::run(&arguments),
         Task::BenchOverhead(arguments) => bench_overhead::run(&arguments),
+        Task::BenchFootprint(arguments) => bench_footprint::run(&arguments),
         Task::TestKernels(arguments) => test_kernels::run(&arguments),
         Task::TestBare(arguments) => bare::run(&arguments),
     };

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use aya::maps::{Array, MapData, ProgramArray};
@@ -199,14 +200,17 @@ fn load(tuning: Tuning<'_>) -> Result<Loaded> {
     control.bind(own_tgid, EXCLUDED_SLOT, 0)?;
     let Staged { programs, describing, probes, coverage_gaps, .. } = staged;
     let attached = Attached { programs, _describing: describing };
+    give_memory_back();
     Ok(Loaded { control, collector, probes, coverage_gaps, own_tgid, attached })
 }
 
 fn stage(tuning: Tuning<'_>) -> Result<Staged> {
+    let started = Instant::now();
     let types = KernelTypes::read()?;
     let offsets = offsets::find(&types)?;
     let direct = if tuning.without_direct_reads { None } else { DirectReads::find(types.kernel()) };
     drop(types);
+    log_time("reading the kernel's types", started);
     let config = Config {
         self_test_fd: -rand::random_range(1_000_000..i32::MAX),
         syscall_fields_offset: first_field_offset("syscalls", "sys_enter_fsync")?,
@@ -226,6 +230,9 @@ fn stage(tuning: Tuning<'_>) -> Result<Staged> {
         .override_global("CONFIG", &config, true)
         .load(Object::new(OBJECT, direct).bytes())
         .context("loading the kernel programs' maps (root, or CAP_BPF and CAP_PERFMON, is needed)")?;
+    // It has parsed the kernel's types, and would hold them while they are parsed again.
+    drop(loader);
+    log_time("loading the maps", started);
     let kernel_types = aya::Btf::from_sys_fs().context("reading the kernel's BTF")?;
     let describing = load_describing(&mut programs)?;
     let mut probes = Vec::new();
@@ -248,7 +255,22 @@ fn stage(tuning: Tuning<'_>) -> Result<Staged> {
     }
     coverage_gaps.extend(performed::gaps(&performed::seen(&probes)));
     coverage_gaps.extend(statistics::gap());
+    log_time("loading and attaching the programs", started);
     Ok(Staged { programs, describing, probes, coverage_gaps, self_test_fd: config.self_test_fd })
+}
+
+/// Says what was done how long after the start.
+fn log_time(what: &str, started: Instant) {
+    tracing::info!("{what}: done after {} ms", started.elapsed().as_millis());
+}
+
+/// The kernel's types took some 40 MB for a moment, which glibc would keep.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes no pointers; it gives back what is free.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// Programs, maps and links take a descriptor each, and a run needs some beside.
