@@ -1,13 +1,11 @@
 //! Loads the programs and attaches them, as far as this kernel allows.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use aya::maps::{Array, MapData, ProgramArray};
-use aya::programs::{BtfTracePoint, ProgramError, RawTracePoint, TracePoint};
 use aya::util::nr_cpus;
 use aya::{Ebpf, EbpfLoader};
 use nix::libc;
@@ -16,20 +14,19 @@ use opfs_probe_common::call::CALL_SLOTS;
 use opfs_probe_common::config::Config;
 use opfs_probe_common::epoch::EXCLUDED_SLOT;
 use opfs_probe_common::histogram::LATENCY_SLOTS;
-use opfs_probe_common::offsets::UNKNOWN;
-use opfs_probe_common::performed::Filesystem;
 use serde::Serialize;
 
+use super::attach::{Outcomes, attach, load_programs};
 use super::collector::{Collector, Seen};
 use super::control::Control;
 use super::direct::{DirectReads, Object};
 use super::latencies::LatencySlots;
 use super::offsets;
 use super::performed;
-use super::plan::{DESCRIBING, DESCRIBING_RAW, Hook, Layer, PLAN, Planned, UNMATCHED};
+use super::plan::{DESCRIBING, DESCRIBING_RAW, Layer, PLAN, UNMATCHED};
 use super::privileges;
 use super::statistics::{self, RunTime, Statistics};
-use super::tracefs::{first_field_offset, has_event, with_tracefs};
+use super::tracefs::{first_field_offset, with_tracefs};
 use super::types::KernelTypes;
 
 /// The kernel programs.
@@ -234,19 +231,12 @@ fn stage(tuning: Tuning<'_>) -> Result<Staged> {
     drop(loader);
     log_time("loading the maps", started);
     let kernel_types = aya::Btf::from_sys_fs().context("reading the kernel's BTF")?;
-    let describing = load_describing(&mut programs)?;
+    let mut outcomes = load_programs(&mut programs, &kernel_types, &offsets);
+    let describing = fill_arrays(&mut programs, &mut outcomes)?;
     let mut probes = Vec::new();
     let mut coverage_gaps: Vec<String> = ALWAYS_UNSEEN.map(str::to_owned).to_vec();
     for planned in &PLAN {
-        let outcome = match planned.hook {
-            Hook::Raw(Filesystem::Xfs, _) if offsets.xfs_inode_vnode == UNKNOWN => {
-                Err(anyhow!("the kernel's BTF does not describe struct xfs_inode"))
-            }
-            Hook::Uring(_) if offsets.uring_result == UNKNOWN => {
-                Err(anyhow!("the kernel has no io_uring, or one from before Linux 5.19"))
-            }
-            _ => attach(&mut programs, planned, &kernel_types),
-        };
+        let outcome = outcomes.take(planned.program).and_then(|()| attach(&mut programs, planned));
         let reason = outcome.as_ref().err().map(|error| format!("{error:#}"));
         if reason.is_some() && planned.everywhere && !coverage_gaps.iter().any(|gap| gap == planned.gap) {
             coverage_gaps.push(planned.gap.to_owned());
@@ -294,78 +284,18 @@ fn is_vital(probe: &Probe) -> bool {
     vital && !probe.attached
 }
 
-fn attach(programs: &mut Ebpf, planned: &Planned, kernel_types: &aya::Btf) -> Result<()> {
-    if let Hook::Syscall(event) = planned.hook
-        && !has_event("syscalls", event)
-    {
-        bail!("this kernel has no such tracepoint");
-    }
-    let program =
-        programs.program_mut(planned.program).with_context(|| format!("no program {}", planned.program))?;
-    match planned.hook {
-        Hook::Syscall(event) => {
-            let program: &mut TracePoint = program.try_into()?;
-            program.load()?;
-            program.attach("syscalls", event)?;
-        }
-        Hook::Btf(event) => {
-            let program: &mut BtfTracePoint = program.try_into()?;
-            program.load(event, kernel_types)?;
-            program.attach()?;
-        }
-        Hook::Raw(filesystem, event) => {
-            let program: &mut RawTracePoint = program.try_into()?;
-            program.load()?;
-            program.attach(event).map_err(|error| match error {
-                ProgramError::SyscallError(error) if error.io_error.kind() == ErrorKind::NotFound => {
-                    anyhow!("{} is not loaded, or has no such tracepoint", filesystem.name())
-                }
-                other => other.into(),
-            })?;
-        }
-        Hook::Uring(names) => {
-            let program: &mut RawTracePoint = program.try_into()?;
-            program.load()?;
-            let mut outcome = Err(anyhow!("a probe without a name"));
-            for event in names {
-                outcome = program.attach(event).map(|_| ()).map_err(Into::into);
-                if outcome.is_ok() {
-                    break;
-                }
-            }
-            outcome?;
-        }
-        Hook::Block(event) => {
-            let program: &mut RawTracePoint = program.try_into()?;
-            program.load()?;
-            program.attach(event)?;
-        }
-    }
-    Ok(())
-}
-
 /// The long walks are programs of their own that the others end with.
-fn load_describing(programs: &mut Ebpf) -> Result<Describing> {
-    let mut load_plain = |array, names: [&str; 2]| -> Result<_> {
+fn fill_arrays(programs: &mut Ebpf, outcomes: &mut Outcomes) -> Result<Describing> {
+    let mut fill = |array, names: [&'static str; 2]| -> Result<_> {
         let mut array = describing_array(programs, array)?;
         for (index, name) in names.into_iter().enumerate() {
-            let program: &mut TracePoint =
-                programs.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
-            program.load().with_context(|| format!("loading {name}"))?;
+            outcomes.take(name).with_context(|| format!("loading {name}"))?;
+            let program = programs.program(name).with_context(|| format!("no program {name}"))?;
             array.set(index as u32, program.fd()?, 0)?;
         }
         Ok(array)
     };
-    let plain = load_plain("DESCRIBE", DESCRIBING)?;
-    let unmatched = load_plain("UNMATCHED", UNMATCHED)?;
-    let mut raw = describing_array(programs, "DESCRIBE_RAW")?;
-    for (index, name) in DESCRIBING_RAW.into_iter().enumerate() {
-        let program: &mut RawTracePoint =
-            programs.program_mut(name).with_context(|| format!("no program {name}"))?.try_into()?;
-        program.load().with_context(|| format!("loading {name}"))?;
-        raw.set(index as u32, program.fd()?, 0)?;
-    }
-    Ok([plain, unmatched, raw])
+    Ok([fill("DESCRIBE", DESCRIBING)?, fill("UNMATCHED", UNMATCHED)?, fill("DESCRIBE_RAW", DESCRIBING_RAW)?])
 }
 
 fn describing_array(programs: &mut Ebpf, name: &str) -> Result<ProgramArray<MapData>> {

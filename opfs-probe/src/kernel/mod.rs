@@ -1,5 +1,6 @@
 //! The only place that knows aya: loads and attaches the kernel programs, reads what they count.
 
+mod attach;
 mod bpf;
 pub mod btf;
 mod calls;
