@@ -51,7 +51,9 @@ impl Watcher {
             state.attribution.retire(*epoch);
             state.epochs.remove(epoch);
             if let Some(control) = &mut state.control {
+                let counted = control.counted(*epoch).map_or(0, |(calls, _)| calls);
                 control.forget_epoch(*epoch);
+                state.unreconciled_calls += counted.abs_diff(totals.sync_calls());
             }
             state.look_up_unnamed(totals);
         }

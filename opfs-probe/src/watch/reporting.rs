@@ -74,7 +74,8 @@ impl Watcher {
         let mut live = HashMap::new();
         if let Some(mut collector) = self.collector() {
             live = self.undrained(&mut collector)?;
-            add_kernel_losses(&mut losses, &collector.losses()?);
+            let kernel = collector.losses()?;
+            add_kernel_losses(&mut losses, &kernel, self.state().unreconciled_calls);
         }
         let state = self.state();
         let mut attribution = state.attribution.clone();
@@ -133,7 +134,7 @@ impl State {
     }
 }
 
-fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
+fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses, unreconciled_calls: u64) {
     let plural = |count: u64, one: &str, many: &str| {
         if count == 1 { one.to_owned() } else { format!("{count} {many}") }
     };
@@ -166,6 +167,21 @@ fn add_kernel_losses(losses: &mut Losses, kernel: &KernelLosses) {
             plural(kernel.performed_lost, "one performed sync was", "performed syncs were")
         ));
     }
+    if kernel.flushes_lost > 0 {
+        losses.warnings.push(format!(
+            "{} not counted: the kernel's maps had no room",
+            plural(kernel.flushes_lost, "one flush of a device was", "flushes of devices were")
+        ));
+    }
+    // Those that found no room are missing from one of the counts, and are said above.
+    let unreconciled = unreconciled_calls.saturating_sub(kernel.calls_lost);
+    if unreconciled > 0 {
+        losses.inexact = true;
+        losses.warnings.push(format!(
+            "the kernel side's two counts of calls, by file and by latency, differ by {unreconciled}: the counts \
+             can't be relied on; please report this"
+        ));
+    }
     if kernel.compat_images > 0 {
         losses.warnings.push(format!(
             "{} run: their system calls are not seen",
@@ -189,4 +205,33 @@ fn unknown_processes(sessions: &[model::Session]) -> Option<String> {
     let calls: u64 = sessions.iter().filter_map(|session| session.total.as_ref()).map(unknown).sum();
     (calls > 0)
         .then(|| format!("{calls} calls are of processes whose names found no room in the kernel's maps"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(kernel: KernelLosses, unreconciled_calls: u64) -> Losses {
+        let mut losses = Losses::default();
+        add_kernel_losses(&mut losses, &kernel, unreconciled_calls);
+        losses
+    }
+
+    #[test]
+    fn counts_that_differ_are_not_exact() {
+        assert_eq!(after(KernelLosses::default(), 0), Losses::default());
+        let differ = after(KernelLosses::default(), 2);
+        assert!(differ.inexact && differ.warnings.concat().contains("differ by 2"), "{differ:?}");
+        let explained = after(KernelLosses { calls_lost: 2, ..KernelLosses::default() }, 2);
+        assert!(explained.inexact && !explained.warnings.concat().contains("differ"), "{explained:?}");
+    }
+
+    #[test]
+    fn flushes_without_room_are_said_to_be_missing() {
+        let lost = after(KernelLosses { flushes_lost: 1, ..KernelLosses::default() }, 0);
+        assert!(
+            lost.inexact && lost.warnings.concat().contains("one flush of a device was not counted"),
+            "{lost:?}"
+        );
+    }
 }

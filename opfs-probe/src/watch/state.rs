@@ -48,6 +48,8 @@ pub struct State {
     pub forgotten: Forgotten,
     /// Slots of ended sessions, until no process can be in them.
     pub closing_slots: Vec<u32>,
+    /// By how many calls the kernel side's two counts differ: those by process and file, and those by latency.
+    pub unreconciled_calls: u64,
     free_slots: Vec<u32>,
     newest_client: u64,
 }
@@ -115,6 +117,7 @@ impl State {
             clients: HashMap::new(),
             forgotten: Forgotten::default(),
             closing_slots: Vec::new(),
+            unreconciled_calls: 0,
             free_slots: (SYSTEM_SLOT + 1..MAX_SESSIONS).rev().collect(),
             newest_client: 0,
         }
