@@ -199,6 +199,19 @@ pub struct InFlightSlot {
 /// How many there are. A power of two.
 pub const IN_FLIGHT_SLOTS: u32 = 4_096;
 
+/// A sync that was submitted to `io_uring` and is not completed, by the address of its `struct io_kiocb`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UringCall {
+    /// What is asked for, and since when.
+    pub call: InFlightCall,
+    /// Address of the ring's `struct io_ring_ctx`.
+    pub ring_address: u64,
+    /// What its submitter will know its completion by.
+    pub user_data: u64,
+}
+
+const _: () = assert!(size_of::<UringCall>() == size_of::<InFlightCall>() + 16);
 const _: () = assert!(size_of::<FileIdentity>() == 24);
 const _: () = assert!(size_of::<CallKey>() == 40);
 const _: () = assert!(size_of::<CallTally>() == 32);
@@ -207,4 +220,4 @@ const _: () = assert!(size_of::<CallSlot>() == 64);
 const _: () = assert!(size_of::<InFlightSlot>() == 64);
 const _: () = assert!(CALL_SLOTS.is_power_of_two() && IN_FLIGHT_SLOTS.is_power_of_two());
 
-crate::pod!(FileIdentity, CallKey, CallTally, CallSlot, InFlightCall, InFlightSlot);
+crate::pod!(FileIdentity, CallKey, CallTally, CallSlot, InFlightCall, UringCall, InFlightSlot);

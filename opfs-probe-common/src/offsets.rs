@@ -70,7 +70,7 @@ pub struct Offsets {
     pub queue_disk: u32,
     pub disk_major: u32,
     pub disk_first_minor: u32,
-    /// `io_kiocb.opcode`; of these and the next four, [`UNKNOWN`] where there is no `io_uring`, or an older one.
+    /// `io_kiocb.opcode`; of these and the next six, [`UNKNOWN`] where there is no `io_uring`, or an older one.
     pub uring_opcode: u32,
     /// `io_kiocb.flags`
     pub uring_flags: u32,
@@ -78,12 +78,16 @@ pub struct Offsets {
     pub uring_file: u32,
     /// `io_kiocb.cqe.fd`: the descriptor that the request was submitted with.
     pub uring_fd: u32,
+    /// `io_kiocb.ctx`
+    pub uring_ring: u32,
+    /// `io_kiocb.cqe.user_data`
+    pub uring_user_data: u32,
     /// `io_kiocb.cqe.res`
     pub uring_result: u32,
     /// The VFS inode in a `struct xfs_inode`, or [`UNKNOWN`].
     pub xfs_inode_vnode: u32,
 }
 
-const _: () = assert!(size_of::<Offsets>() == 61 * 4);
+const _: () = assert!(size_of::<Offsets>() == 63 * 4);
 
 crate::pod!(Offsets);

@@ -3,7 +3,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, PerCpuHashMap, ProgramArray, RingBuf};
 use opfs_probe_common::call::{
-    self, CallKey, CallSlot, CallTally, FileIdentity, IN_FLIGHT_SLOTS, InFlightCall, InFlightSlot,
+    self, CallKey, CallSlot, CallTally, FileIdentity, IN_FLIGHT_SLOTS, InFlightCall, InFlightSlot, UringCall,
 };
 use opfs_probe_common::epoch::{EpochTotals, HistogramKey, MAX_SESSIONS, SessionSlot};
 use opfs_probe_common::flushed::{DeviceTally, FlushKey, FlushTally};
@@ -39,7 +39,7 @@ pub static CROWDED: HashMap<u64, InFlightCall> = HashMap::with_max_entries(4_096
 
 /// Address of an io_uring request → the sync that it asks for.
 #[map]
-pub static URING: HashMap<u64, InFlightCall> = HashMap::with_max_entries(8_192, NO_PREALLOC);
+pub static URING: HashMap<u64, UringCall> = HashMap::with_max_entries(8_192, NO_PREALLOC);
 
 /// Finished calls, each CPU's own slots one after the other: see [`crate::calls`]. The loader makes room
 /// for every CPU.

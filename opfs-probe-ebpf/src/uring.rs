@@ -3,10 +3,13 @@
 //! A request is its submitter's, whoever works on it: the ring's own thread (SQPOLL) is of the same process, and
 //! so are its workers. All of this happens in tasks, never in an interrupt.
 
+use core::ffi::{c_long, c_void};
+
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
+use aya_ebpf::helpers::generated::bpf_for_each_map_elem;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use opfs_probe_common::call::{FILE_UNSEEN, FileIdentity, InFlightCall, Op};
+use opfs_probe_common::call::{FILE_UNSEEN, FileIdentity, InFlightCall, Op, UringCall};
 use opfs_probe_common::epoch::EpochTotals;
 use opfs_probe_common::membership::RECORDED;
 
@@ -38,14 +41,34 @@ pub fn uring_submitted(ctx: RawTracePointContext) -> u32 {
     // time. If it fails, it gets an event all the same, which can't be told from it any more.
     if flags_of(request) & REQ_F_CQE_SKIP != 0 {
         calls::count_untimed(key(&call, 0));
-    } else if URING.insert(request, call, 0).is_ok() {
+    } else {
+        keep(request, call);
+    }
+    first_sight::report_raw(&ctx, &member, name.as_ref());
+    0
+}
+
+#[inline(always)]
+fn keep(request: u64, call: InFlightCall) {
+    if let Some(stale) = URING.get_ptr(request) {
+        // The kernel uses the memory again: that one is over, however it ended.
+        // SAFETY: a valid map value.
+        let stale = unsafe { (*stale).call };
+        lose(|losses| &mut losses.enters_lost);
+        calls::count_untimed(key(&stale, 0));
+        with_epoch(stale.epoch, |epoch| &mut epoch.returned);
+    }
+    let uring = UringCall {
+        call,
+        ring_address: read(request + u64::from(offset!(uring_ring))).unwrap_or(0),
+        user_data: read(request + u64::from(offset!(uring_user_data))).unwrap_or(0),
+    };
+    if URING.insert(request, uring, 0).is_ok() {
         with_epoch(call.epoch, |epoch| &mut epoch.entered);
     } else {
         lose(|losses| &mut losses.enters_lost);
         calls::count_untimed(key(&call, 0));
     }
-    first_sight::report_raw(&ctx, &member, name.as_ref());
-    0
 }
 
 /// `io_uring_complete(ring, request, …)`
@@ -57,25 +80,76 @@ pub fn uring_completed(ctx: RawTracePointContext) -> u32 {
     }
     let Some(submitted) = URING.get_ptr(request) else { return 0 };
     // SAFETY: a valid map value, which nobody writes until the request is over.
-    let mut call = unsafe { *submitted };
+    let mut call = unsafe { (*submitted).call };
     let _ = URING.remove(request);
-    let duration_ns = now_ns() - call.start_ns;
     // A registered file has no descriptor, but is with the request by now.
     let name = if call.file == FileIdentity::NONE { named_by_request(request, call.epoch) } else { None };
     if let Some(name) = &name {
         call.file = name.file;
         call.flags = 0;
     }
-    let result: i32 = read(request + u64::from(offset!(uring_result))).unwrap_or(0);
-    calls::count_shared(key(&call, errno(i64::from(result))), duration_ns);
+    finish(&call, read(request + u64::from(offset!(uring_result))).unwrap_or(0));
+    let submitter = Member { slot: call.slot, process: call.process, flags: RECORDED, epoch: call.epoch };
+    first_sight::report_raw(&ctx, &submitter, name.as_ref());
+    0
+}
+
+/// `io_uring_cqe_overflow(ring, user_data, result, …)`: completed, but the event found no room in the ring and
+/// `io_uring_complete` does not tell of it. Nor is the request told: it is any of those with the data.
+#[raw_tracepoint(tracepoint = "io_uring_cqe_overflow")]
+pub fn uring_overflowed(ctx: RawTracePointContext) -> u32 {
+    let result: i32 = ctx.arg(2);
+    let mut wanted = Wanted { ring_address: ctx.arg(0), user_data: ctx.arg(1), request: 0 };
+    // SAFETY: the verifier checks the callback and what it is handed.
+    unsafe {
+        let callback = is_wanted as *mut c_void;
+        bpf_for_each_map_elem((&raw const URING).cast_mut().cast(), callback, (&raw mut wanted).cast(), 0);
+    }
+    // SAFETY: the callback may have written it, unseen by the compiler.
+    let request = unsafe { (&raw const wanted.request).read_volatile() };
+    let Some(submitted) = URING.get_ptr(request) else { return 0 };
+    // SAFETY: a valid map value, which nobody writes until the request is over.
+    let call = unsafe { (*submitted).call };
+    // Another CPU may have taken it for its own event: then that one is left, and ends with the next.
+    if URING.remove(request).is_ok() {
+        finish(&call, result);
+    }
+    0
+}
+
+/// What the walk through [`URING`] looks for, and what it finds.
+#[repr(C)]
+struct Wanted {
+    ring_address: u64,
+    user_data: u64,
+    request: u64,
+}
+
+extern "C" fn is_wanted(
+    _map: *mut c_void,
+    request: *const u64,
+    uring: *const UringCall,
+    wanted: *mut Wanted,
+) -> c_long {
+    // SAFETY: the helper hands over a key and a value of the map, and what it was given itself.
+    unsafe {
+        if (*uring).ring_address != (*wanted).ring_address || (*uring).user_data != (*wanted).user_data {
+            return 0;
+        }
+        (*wanted).request = *request;
+    }
+    1
+}
+
+/// Counts a request that is over.
+#[inline(always)]
+fn finish(call: &InFlightCall, result: i32) {
+    calls::count_shared(key(call, errno(i64::from(result))), now_ns() - call.start_ns);
     if straddles(call.slot, call.epoch) {
         with_epoch(call.epoch, |epoch| &mut epoch.straddling);
     }
     // Last, so that an epoch whose calls have all returned has all their counts.
     with_epoch(call.epoch, |epoch| &mut epoch.returned);
-    let submitter = Member { slot: call.slot, process: call.process, flags: RECORDED, epoch: call.epoch };
-    first_sight::report_raw(&ctx, &submitter, name.as_ref());
-    0
 }
 
 /// `io_uring_req_failed(sqe, request, error)`: refused before it was submitted.

@@ -70,10 +70,28 @@ fn work() {
     let polled = file("polled");
     let mut polling = IoUring::builder().setup_sqpoll(1000).build(4).unwrap();
     assert_eq!(ask(&mut polling, &[fsync(&polled), fsync(&polled)]), [0, 0]);
+    overflow(&file("overflow"));
     // Never mind what is no sync.
     let other = file("other");
     let write = opcode::Write::new(Fd(other.as_raw_fd()), b"more".as_ptr(), 4).build();
     assert_eq!(ask(&mut ring, &[opcode::Nop::new().build(), write]), [0, 4]);
+}
+
+const OVERFLOWING: u64 = 12;
+
+/// More completions than the ring has room for, not told apart by their data, and reaped at last.
+fn overflow(file: &File) {
+    let mut small = IoUring::new(2).unwrap();
+    for _ in 0..OVERFLOWING {
+        // SAFETY: the request points to nothing.
+        unsafe { small.submission().push(&fsync(file)) }.expect("the ring has room");
+        small.submit().unwrap();
+    }
+    let mut reaped = 0;
+    while reaped < OVERFLOWING {
+        small.submit_and_wait(1).unwrap();
+        reaped += small.completion().map(|event| assert_eq!(event.result(), 0)).count() as u64;
+    }
 }
 
 const NOT_OPEN: RawFd = 9_999;
@@ -132,8 +150,11 @@ fn every_way_to_ask_is_counted_to_its_file() {
     let codes = [("EBADF", 1), ("ECANCELED", 1), ("EINVAL", 2)].map(|(code, count)| (code.to_owned(), count));
     assert_eq!(fsyncs.error_codes, codes.into());
     // The refused one and the two silent ones.
-    assert_eq!((fsyncs.count, fsyncs.untimed), (19, 3));
-    assert_eq!(fsyncs.histogram.as_ref().unwrap().iter().map(|(_, count)| count).sum::<u64>(), 16);
+    assert_eq!((fsyncs.count, fsyncs.untimed), (19 + OVERFLOWING, 3));
+    assert_eq!(
+        fsyncs.histogram.as_ref().unwrap().iter().map(|(_, count)| count).sum::<u64>(),
+        16 + OVERFLOWING
+    );
     assert!(fsyncs.max_ns.is_some_and(|max_ns| max_ns > 0));
     assert_eq!(total.ops["uring_sync_file_range"].count, 1);
     assert_eq!(total.ops.len(), 2, "{:?}", total.ops.keys());
@@ -150,6 +171,7 @@ fn every_way_to_ask_is_counted_to_its_file() {
         ("first", 1),
         ("fixed", 2),
         ("heard", 1),
+        ("overflow", OVERFLOWING),
         ("plain", 3),
         ("polled", 2),
         ("range", 1),
@@ -159,10 +181,13 @@ fn every_way_to_ask_is_counted_to_its_file() {
     ];
     assert_eq!(counted, expected.into());
     let [process] = &total.processes[..] else { panic!("{:?}", total.processes) };
-    assert_eq!((process.pid, process.count), (report.sessions[0].root_pid, 20));
+    assert_eq!((process.pid, process.count), (report.sessions[0].root_pid, 20 + OVERFLOWING));
     // Every fsync that reached the file system, by a worker of the ring.
     let performed = total.performed.unwrap();
-    assert_eq!((performed.explicit, performed.implicit, performed.uring), (Some(0), Some(0), Some(15)));
+    assert_eq!(
+        (performed.explicit, performed.implicit, performed.uring),
+        (Some(0), Some(0), Some(15 + OVERFLOWING))
+    );
     assert!(report.completeness.exact_counts, "{:?}", report.completeness);
     assert_eq!(report.completeness.in_flight_calls, 0);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use anyhow::{Context, Result};
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
-use opfs_probe_common::call::{InFlightCall, InFlightSlot};
+use opfs_probe_common::call::{InFlightCall, InFlightSlot, UringCall};
 use opfs_probe_common::epoch::NO_EPOCH;
 
 use super::shared::Shared;
@@ -16,7 +16,7 @@ pub(super) struct InFlight {
     /// Those that found their slot taken.
     crowded: HashMap<MapData, u64, InFlightCall>,
     /// Requests of `io_uring`, by their address.
-    uring: HashMap<MapData, u64, InFlightCall>,
+    uring: HashMap<MapData, u64, UringCall>,
 }
 
 impl InFlight {
@@ -55,7 +55,7 @@ impl InFlight {
 
     /// All of them, in slots or not.
     pub fn iter(&self) -> impl Iterator<Item = InFlightCall> + '_ {
-        let hashed = self.crowded.iter().chain(self.uring.iter());
-        self.in_slots().chain(hashed.flatten().map(|(_, call)| call))
+        let crowded = self.crowded.iter().flatten().map(|(_, call)| call);
+        self.in_slots().chain(crowded).chain(self.uring.iter().flatten().map(|(_, uring)| uring.call))
     }
 }

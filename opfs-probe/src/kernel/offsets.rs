@@ -71,6 +71,8 @@ pub fn find(layout: &impl Layout) -> Result<Offsets, BtfError> {
         uring_file: at("io_kiocb", "file").unwrap_or(UNKNOWN),
         // Linux 5.19 made it part of `struct io_cqe`.
         uring_fd: at("io_kiocb", "cqe.fd").unwrap_or(UNKNOWN),
+        uring_ring: at("io_kiocb", "ctx").unwrap_or(UNKNOWN),
+        uring_user_data: at("io_kiocb", "cqe.user_data").unwrap_or(UNKNOWN),
         uring_result: at("io_kiocb", "cqe.res").unwrap_or(UNKNOWN),
         xfs_inode_vnode: at("xfs_inode", "i_vnode").unwrap_or(UNKNOWN),
     })

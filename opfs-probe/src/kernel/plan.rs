@@ -75,7 +75,7 @@ impl Planned {
 }
 
 /// Everything to attach.
-pub const PLAN: [Planned; 29] = [
+pub const PLAN: [Planned; 30] = [
     syscall("enter_fsync", "sys_enter_fsync", true, "fsync is not seen"),
     syscall("exit_fsync", "sys_exit_fsync", true, "fsync is not seen"),
     syscall("enter_fdatasync", "sys_enter_fdatasync", true, "fdatasync is not seen"),
@@ -103,6 +103,7 @@ pub const PLAN: [Planned; 29] = [
     // Linux 6.3 renamed the first.
     uring("uring_submitted", &["io_uring_submit_req", "io_uring_submit_sqe"]),
     uring("uring_completed", &["io_uring_complete"]),
+    uring("uring_overflowed", &["io_uring_cqe_overflow"]),
     uring("uring_refused", &["io_uring_req_failed"]),
     block("flush_issued", "block_rq_issue"),
     block("flush_completed", "block_rq_complete"),
