@@ -16,6 +16,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 use opfs_probe::report::model::Process;
 
+use crate::common::as_reported;
 use crate::session::{loaded, open, spawn, total, watcher};
 
 const PROCESSES: u64 = 8;
@@ -110,7 +111,7 @@ fn a_storm_is_counted_whole() {
         let key = (op.to_owned(), error.map(str::to_owned));
         *ops.entry(key.clone()).or_default() += 1;
         if !matches!(kind, Kind::NoFile) {
-            let path = path(file).to_str().expect("UTF-8").to_owned();
+            let path = as_reported(&path(file)).to_str().expect("UTF-8").to_owned();
             *files.entry(path).or_default().entry(key).or_default() += 1;
         }
     }

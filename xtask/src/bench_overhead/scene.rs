@@ -14,7 +14,9 @@ use crate::workspace::Workspace;
 pub fn enter(words: &[&str]) -> Result<()> {
     let executable = std::env::current_exe().context("this executable's own path was not found")?;
     let mut command = Root::find().command("unshare")?;
-    command.args(["--mount", "env"]);
+    // In a chroot `/` need not be a mountpoint, and can't be made private then.
+    let propagation = if root_is_mounted() { "private" } else { "unchanged" };
+    command.args(["--mount", "--propagation", propagation, "env"]);
     // What cargo told us, which sudo drops.
     let manifest = std::env::var("CARGO_MANIFEST_DIR").context("cargo did not start this")?;
     command.arg(format!("CARGO_MANIFEST_DIR={manifest}"));
@@ -24,6 +26,11 @@ pub fn enter(words: &[&str]) -> Result<()> {
         bail!("the measurement ended with {status}; its own message is above");
     }
     Ok(())
+}
+
+fn root_is_mounted() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(4) == Some("/"))
 }
 
 /// The programs that are measured with, and where.
