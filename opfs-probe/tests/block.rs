@@ -5,10 +5,12 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::linux::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use common::image::{Image, skipped};
-use common::{PROBE, probe, require_root, text};
+use common::{Daemon, PROBE, as_reported, probe, require_root, text, wait_until};
 use opfs_probe::report::model::{Flush, Report, Totals};
 
 /// A mounted image whose device nobody else uses.
@@ -159,4 +161,59 @@ fn nothing_is_lost_while_another_tool_is_busy_on_the_same_cpus() {
     assert_eq!(disk.of(Some(total)).count, counted);
     assert_eq!(total.sync_calls, 8 * 40);
     assert!(report.completeness.is_perfect(), "{:?}", report.completeness);
+}
+
+/// A file system whose device can't write: that lies in a file of one that is frozen.
+struct Stuck {
+    inner: Image,
+    outer: Image,
+}
+
+impl Stuck {
+    fn new() -> Option<Self> {
+        let outer = Image::of("ext4")?;
+        Some(Self { inner: Image::within(&outer.dir(), "ext4")?, outer })
+    }
+
+    fn freeze(&self, how: &str) {
+        let frozen = Command::new("fsfreeze").arg(how).arg(self.outer.dir()).output().unwrap();
+        assert!(frozen.status.success(), "{}", text(&frozen.stderr));
+    }
+}
+
+#[test]
+fn a_call_that_hangs_is_shown_while_it_does() {
+    require_root();
+    let Some(stuck) = Stuck::new() else { return };
+    let daemon = Daemon::start(&[]);
+    let file = stuck.inner.dir().join("file");
+    fs::write(&file, "data").unwrap();
+    stuck.freeze("--freeze");
+    let mut hanging = Command::new("sync").arg(&file).spawn().unwrap();
+    let pid = hanging.id();
+    let in_flight = || {
+        let report = daemon.report(&[]);
+        let sessions = report["sessions"].as_array().unwrap().clone();
+        let calls = sessions.iter().flat_map(|session| session["in_flight"].as_array().unwrap().clone());
+        calls.filter(|call| call["pid"] == pid).collect::<Vec<_>>()
+    };
+    // Whatever comes of it, nothing may stay frozen.
+    let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_until("the call", || !in_flight().is_empty());
+        std::thread::sleep(Duration::from_millis(300));
+        (in_flight(), daemon.scrape())
+    }));
+    stuck.freeze("--unfreeze");
+    assert!(hanging.wait().unwrap().success());
+    let (calls, metrics) = seen.unwrap();
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!((&call["op"], &call["comm"]), (&"fsync".into(), &"sync".into()));
+    assert_eq!(
+        call["path"].as_str().map(Path::new),
+        Some(as_reported(&file.canonicalize().unwrap()).as_path())
+    );
+    assert!(call["age_ns"].as_u64().unwrap() >= 300_000_000, "{call}");
+    let oldest = metrics.lines().find_map(|line| line.strip_prefix("opfs_probe_in_flight_oldest_seconds "));
+    assert!(oldest.unwrap().parse::<f64>().unwrap() >= 0.3, "{oldest:?}");
+    assert!(in_flight().is_empty(), "it has returned");
 }

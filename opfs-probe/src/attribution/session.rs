@@ -275,6 +275,11 @@ impl Attribution {
         self.epochs.during(moment).collect()
     }
 
+    /// Whose epoch it is, unless it is retired.
+    pub fn session_of(&self, epoch: Epoch) -> Option<SessionId> {
+        self.epochs.get(epoch).map(|live| live.session)
+    }
+
     /// The moment of now.
     pub fn moment(&self) -> Epoch {
         self.epochs.moment()

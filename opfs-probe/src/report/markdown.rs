@@ -70,6 +70,9 @@ fn render_session(text: &mut String, session: &Session, narrowed: bool) {
     } else {
         render_totals(text, session.total.as_ref(), "");
     }
+    for line in tables::in_flight(session, plain) {
+        let _ = writeln!(text, "\n{line}");
+    }
     let (windows, more) = tables::windows(session, "&emsp;", plain);
     section(text, "### Windows", &windows, more);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use opfs_probe_common::call::{CallTally, FileIdentity, Op};
+use opfs_probe_common::call::{CallTally, FileIdentity, InFlightCall, Op};
 use opfs_probe_common::epoch::OpenTotals;
 use opfs_probe_common::flushed::FlushTally;
 use opfs_probe_common::histogram::{Histogram, bucket};
@@ -177,6 +177,15 @@ fn report_of(counted: bool) -> Report {
     let (total, outside) = (all(), Totals::default());
     let command: Vec<Vec<u8>> =
         ["writer", "--rows", "it's", "1010"].map(|word| word.as_bytes().to_vec()).into();
+    let waiting = InFlightCall {
+        file: identity(10),
+        start_ns: 1_000_000_000,
+        epoch: 1,
+        slot: 1,
+        process: 1,
+        op: Op::Fdatasync as u16,
+        flags: 0,
+    };
     let measured = Measured {
         id: SessionId(1),
         name: "load test",
@@ -190,6 +199,7 @@ fn report_of(counted: bool) -> Report {
         windows: &windows,
         outside: &outside,
         total: &total,
+        in_flight: if counted { std::slice::from_ref(&waiting) } else { &[] },
         counted,
     };
     let sessions = vec![session(&measured, &names())];

@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::escape::shell_word;
-use super::model::{Completeness, File, Op, Performed, Probe, Process, Session, Totals, Tracer, Window};
+use super::model::{
+    Completeness, File, InFlight, Op, Performed, Probe, Process, Session, Totals, Tracer, Window,
+};
 use super::units::{NOT_MEASURED, count, counted, duration, duration_or_dash, rate};
 
 /// How many files and processes a report for people lists.
@@ -100,6 +102,19 @@ fn performed_or_dash(performed: Option<Performed>) -> String {
 pub fn ledger(totals: &Totals) -> Option<String> {
     let parts: Vec<String> = asked_performed(totals).into_iter().chain(flushed(totals)).collect();
     (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+/// Calls that have not returned, a line each: `In flight for 3.2 s: fsync of /srv/data by postgres (pid 4711).`
+pub fn in_flight(session: &Session, show: impl Fn(&str) -> String) -> Vec<String> {
+    let line = |call: &InFlight| {
+        let file = call.path.as_ref().map(|path| format!(" of {}", show(path))).unwrap_or_default();
+        let comm = call.comm.as_deref().map_or_else(|| "an unknown process".to_owned(), &show);
+        let pid = call.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+        format!("In flight for {}: {}{file} by {comm}{pid}.", duration(call.age_ns), call.op)
+    };
+    let more = session.in_flight.len().saturating_sub(TOP);
+    let more = (more > 0).then(|| format!("… and {} more in flight.", count(more as u64)));
+    session.in_flight.iter().take(TOP).map(line).chain(more).collect()
 }
 
 fn flushed(totals: &Totals) -> Option<String> {

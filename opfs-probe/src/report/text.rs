@@ -59,6 +59,9 @@ fn render_session(text: &mut String, session: &Session, narrowed: bool, style: &
     } else {
         render_totals(text, session.total.as_ref());
     }
+    for line in tables::in_flight(session, one_line) {
+        let _ = writeln!(text, "{line}");
+    }
     let (windows, more) = tables::windows(session, "  ", one_line);
     section(text, &windows, more, "windows");
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
+use opfs_probe_common::call::InFlightCall;
 use opfs_probe_common::record::Losses as KernelLosses;
 
 use super::clock::now;
@@ -42,7 +43,7 @@ impl Watcher {
         for (epoch, totals) in counts {
             attribution.absorb(*epoch, totals);
         }
-        state.describe(id, &attribution, true, naming).ok_or_else(|| anyhow!("there is no such session"))
+        state.describe(id, &attribution, &[], true, naming).ok_or_else(|| anyhow!("there is no such session"))
     }
 
     /// The epochs in which a window of the session was open.
@@ -71,12 +72,14 @@ impl Watcher {
 
     fn report_on(&self, chosen: impl Fn(SessionId) -> bool) -> Result<Report> {
         let mut losses = Losses { coverage_gaps: self.coverage_gaps.clone(), ..Losses::default() };
-        let mut live = HashMap::new();
+        let (mut live, mut in_flight) = (HashMap::new(), Vec::new());
         if let Some(mut collector) = self.collector() {
             live = self.undrained(&mut collector)?;
+            in_flight.extend(collector.in_flight());
             let kernel = collector.losses()?;
             add_kernel_losses(&mut losses, &kernel, self.state().unreconciled_calls);
         }
+        in_flight.sort_by_key(|call: &InFlightCall| call.start_ns);
         let state = self.state();
         let mut attribution = state.attribution.clone();
         for (epoch, totals) in &live {
@@ -85,8 +88,9 @@ impl Watcher {
         let performed_on = performed::seen(&self.probes);
         let naming = Known { names: &state.names, images: &state.images, performed_on: &performed_on };
         let ids = state.facts.keys().copied().filter(|id| chosen(*id));
-        let sessions: Vec<model::Session> =
-            ids.filter_map(|id| state.describe(id, &attribution, self.tracers.ebpf, &naming)).collect();
+        let sessions: Vec<model::Session> = ids
+            .filter_map(|id| state.describe(id, &attribution, &in_flight, self.tracers.ebpf, &naming))
+            .collect();
         for facts in state.facts.iter().filter(|(id, _)| chosen(**id)).map(|(_, facts)| facts) {
             losses.warnings.extend(facts.warnings.iter().cloned());
         }
@@ -111,10 +115,13 @@ impl State {
         &self,
         id: SessionId,
         attribution: &Attribution,
+        in_flight: &[InFlightCall],
         counted: bool,
         naming: &impl Naming,
     ) -> Option<model::Session> {
         let (facts, counts) = (self.facts.get(&id)?, attribution.session(id)?);
+        let is_its = |call: &&InFlightCall| attribution.session_of(Epoch(call.epoch)) == Some(id);
+        let in_flight: Vec<InFlightCall> = in_flight.iter().filter(is_its).copied().collect();
         let measured = Measured {
             id,
             name: &counts.name,
@@ -128,6 +135,7 @@ impl State {
             windows: &counts.windows,
             outside: &counts.outside,
             total: &counts.total,
+            in_flight: &in_flight,
             counted,
         };
         Some(session(&measured, naming))

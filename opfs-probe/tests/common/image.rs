@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -22,9 +22,14 @@ pub struct Image {
 impl Image {
     /// Makes and mounts one. None, loudly, where there is no mkfs for it.
     pub fn of(filesystem: &str) -> Option<Self> {
+        Self::within(&std::env::temp_dir(), filesystem)
+    }
+
+    /// The same with the file in a folder of this one.
+    pub fn within(place: &Path, filesystem: &str) -> Option<Self> {
         // The smallest that XFS takes.
         const BYTES: u64 = 320 << 20;
-        let folder = tempfile::tempdir().unwrap();
+        let folder = TempDir::new_in(place).unwrap();
         let image = folder.path().join("image");
         File::create(&image).unwrap().set_len(BYTES).unwrap();
         let mkfs = format!("mkfs.{filesystem}");

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use opfs_probe::report::model::{
-    Browser, Completeness, File, FileOp, Filesystem, Flush, Host, Layer, Op, Opens, Performed, Probe,
-    Process, Report, ResolvedBy, Role, SCHEMA, Session, SessionKind, Totals, Tracer, TracerKind, Window,
+    Browser, Completeness, File, FileOp, Filesystem, Flush, Host, InFlight, Layer, Op, Opens, Performed,
+    Probe, Process, Report, ResolvedBy, Role, SCHEMA, Session, SessionKind, Totals, Tracer, TracerKind,
+    Window,
 };
 use opfs_probe_common::call;
 use opfs_probe_common::histogram::PERCENTILE_ERROR;
@@ -156,6 +157,7 @@ fn report() -> Report {
                 total: Some(Totals::default()),
             }],
             outside: Some(Totals::default()),
+            in_flight: vec![InFlight { op: String::new(), pid: None, comm: None, path: None, age_ns: 0 }],
             total: Some(Totals {
                 ops: [("fsync".to_owned(), Op::default())].into(),
                 performed: Some(Performed::default()),

@@ -12,7 +12,7 @@ mod totals;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use opfs_probe_common::call::FileIdentity;
+use opfs_probe_common::call::{FileIdentity, InFlightCall, Op};
 
 use super::escape::lossless;
 use super::model::{self, Browser, ResolvedBy, Role, SessionKind};
@@ -105,6 +105,8 @@ pub struct Measured<'a> {
     pub outside: &'a Totals,
     /// All that was counted.
     pub total: &'a Totals,
+    /// Its calls that have not returned, the oldest first.
+    pub in_flight: &'a [InFlightCall],
     /// Whether anything was counting; if not, the report's totals are null.
     pub counted: bool,
 }
@@ -151,7 +153,21 @@ pub fn session(measured: &Measured<'_>, naming: &impl Naming) -> model::Session 
             .collect(),
         outside: totals_of(measured.outside),
         total: totals_of(measured.total),
+        in_flight: measured.in_flight.iter().filter_map(|call| in_flight(call, measured, naming)).collect(),
     }
+}
+
+/// A call that has not returned, with its names; none if its op is not one.
+fn in_flight(call: &InFlightCall, measured: &Measured<'_>, naming: &impl Naming) -> Option<model::InFlight> {
+    let image = naming.image(call.process);
+    let file = naming.file(&call.file);
+    Some(model::InFlight {
+        op: Op::from_raw(call.op)?.name().to_owned(),
+        pid: image.as_ref().map(|image| image.pid),
+        comm: image.map(|image| lossless(&image.comm)),
+        path: file.and_then(|file| file.path).map(|path| lossless(&path)),
+        age_ns: measured.ended_at.monotonic_ns.saturating_sub(call.start_ns),
+    })
 }
 
 /// A session's id in reports and on the sockets.

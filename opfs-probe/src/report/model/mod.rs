@@ -173,6 +173,24 @@ pub struct Session {
     pub outside: Option<Totals>,
     /// All its calls; null if nothing was counted.
     pub total: Option<Totals>,
+    /// Its calls that have not returned, the oldest first.
+    #[serde(default)]
+    pub in_flight: Vec<InFlight>,
+}
+
+/// A sync call that has not returned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// The kind of call.
+    pub op: String,
+    /// Its process, in the initial PID namespace.
+    pub pid: Option<u32>,
+    /// The process's short name.
+    pub comm: Option<String>,
+    /// The file.
+    pub path: Option<String>,
+    /// How long ago it was entered.
+    pub age_ns: u64,
 }
 
 /// Kinds of sessions.

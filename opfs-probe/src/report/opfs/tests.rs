@@ -65,6 +65,7 @@ impl Builder {
             windows: Vec::new(),
             outside: None,
             total: None,
+            in_flight: Vec::new(),
         };
         Self { session, op }
     }
