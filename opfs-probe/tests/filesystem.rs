@@ -13,6 +13,7 @@ use std::process::Command;
 use std::thread;
 
 use opfs_probe::report::model::{self, Performed, Report, Totals};
+use tempfile::TempDir;
 
 use common::image::{Image, skipped};
 use common::{as_reported, probe, require_root, text};
@@ -280,4 +281,47 @@ fn kernel_version() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+/// A tmpfs that is full before the image on it is, so that what is written back is lost.
+struct Full(TempDir);
+
+impl Full {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=40m", "none"]).arg(folder.path()).output();
+        let mounted = mounted.unwrap();
+        assert!(mounted.status.success(), "{}", text(&mounted.stderr));
+        Self(folder)
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_success_after_a_failed_write_back_is_called_out() {
+    require_root();
+    let full = Full::new();
+    // A journal would be aborted, and no sync succeed any more.
+    let Some(image) = Image::made_with(full.0.path(), "ext4", &["-O", "^has_journal"]) else { return };
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let script = "dd if=/dev/urandom of=file bs=1M count=60 2>/dev/null
+                  failed=0; until sync file 2>/dev/null; do failed=$((failed + 1)); done; echo $failed";
+    let mut command = probe(&["run", "--format", "json", "--output"]);
+    command.arg(output.path()).args(["--", "sh", "-c", script]).current_dir(image.dir());
+    let ran = command.output().unwrap();
+    let failed: u64 = text(&ran.stdout).trim().parse().unwrap();
+    assert!(failed > 0, "the disk was full");
+    let report: Report = serde_json::from_slice(&fs::read(output.path()).unwrap()).unwrap();
+    let [file] = &counted(&report).files[..] else { panic!("{:?}", counted(&report).files) };
+    assert_eq!((file.count, file.errors), (failed + 1, failed));
+    let warnings = &report.completeness.warnings;
+    let called_out = |warning: &String| warning.contains("/file failed (") && warning.contains("only once");
+    assert!(warnings.iter().any(called_out), "{warnings:?}");
+    assert!(report.completeness.exact_counts);
 }

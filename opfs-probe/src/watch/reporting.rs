@@ -15,7 +15,7 @@ use crate::attribution::session::Attribution;
 use crate::attribution::totals::Totals;
 use crate::attribution::window::{Epoch, SessionId, WindowId};
 use crate::kernel::performed;
-use crate::report::build::{Losses, Measured, Naming, completeness, session};
+use crate::report::build::{Losses, Measured, Naming, completeness, failures, session};
 use crate::report::model::{self, Report, SCHEMA, Tracer, TracerKind};
 
 pub use super::host::host;
@@ -96,6 +96,7 @@ impl Watcher {
         }
         drop(state);
         losses.warnings.extend(unknown_processes(&sessions));
+        losses.warnings.extend(failures(&sessions));
         let tracer = self.tracer(&mut losses);
         Ok(Report {
             schema: SCHEMA.to_owned(),

@@ -27,13 +27,18 @@ impl Image {
 
     /// The same with the file in a folder of this one.
     pub fn within(place: &Path, filesystem: &str) -> Option<Self> {
+        Self::made_with(place, filesystem, &[])
+    }
+
+    /// The same with options for mkfs.
+    pub fn made_with(place: &Path, filesystem: &str, options: &[&str]) -> Option<Self> {
         // The smallest that XFS takes.
         const BYTES: u64 = 320 << 20;
         let folder = TempDir::new_in(place).unwrap();
         let image = folder.path().join("image");
         File::create(&image).unwrap().set_len(BYTES).unwrap();
         let mkfs = format!("mkfs.{filesystem}");
-        let Ok(made) = Command::new(&mkfs).arg("-q").arg(&image).output() else {
+        let Ok(made) = Command::new(&mkfs).arg("-q").args(options).arg(&image).output() else {
             skipped(filesystem, &format!("{mkfs} is not installed"));
             return None;
         };

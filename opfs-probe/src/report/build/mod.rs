@@ -1,6 +1,7 @@
 //! From what was counted to the report.
 
 mod completeness;
+mod failures;
 mod files;
 mod percentiles;
 mod performed;
@@ -20,6 +21,7 @@ use crate::attribution::totals::Totals;
 use crate::attribution::window::{Moment, SessionId, Window, WindowId};
 
 pub use completeness::{Losses, add_up, completeness};
+pub use failures::failures;
 pub use totals::totals;
 
 /// Knows what identities and image numbers stand for.
