@@ -70,6 +70,7 @@ fn part(field: &str, inside: &str) -> Option<&'static str> {
         "ops" => "Op",
         "performed" => "Performed",
         "flushes" => "Flush",
+        "in_flight" if inside == "Session" => "In flight",
         "opens" => "Opens",
         "processes" => "Process",
         "files" => "File",
