@@ -115,7 +115,7 @@ pub static LOSSES: PerCpuArray<Losses> = PerCpuArray::with_max_entries(1, 0);
 
 /// Single numbers, by [`Number`].
 #[map]
-pub static NUMBERS: Array<u64> = Array::with_max_entries(3, 0);
+pub static NUMBERS: Array<u64> = Array::with_max_entries(4, 0);
 
 /// Index in [`NUMBERS`].
 #[repr(u32)]
@@ -126,6 +126,8 @@ pub enum Number {
     LastImage = 1,
     /// Calls counted at their enter that have not returned: their exits must not count again.
     CountedAtEnter = 2,
+    /// Entries of [`URING`], at least: a walk through none is spared.
+    UringKept = 3,
 }
 
 impl Number {

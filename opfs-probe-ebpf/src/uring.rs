@@ -4,6 +4,7 @@
 //! so are its workers. All of this happens in tasks, never in an interrupt.
 
 use core::ffi::{c_long, c_void};
+use core::mem::MaybeUninit;
 
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::bpf_for_each_map_elem;
@@ -17,7 +18,7 @@ use crate::calls;
 use crate::file;
 use crate::first_sight;
 use crate::kernel::{add, now_ns, offset, read};
-use crate::maps::{EPOCHS, NameKey, URING, lose};
+use crate::maps::{EPOCHS, NameKey, Number, URING, lose};
 use crate::membership::{Member, member, straddles};
 use crate::syscalls::{errno, key};
 
@@ -57,12 +58,17 @@ fn keep(request: u64, call: InFlightCall) {
         lose(|losses| &mut losses.enters_lost);
         calls::count_untimed(key(&stale, 0));
         with_epoch(stale.epoch, |epoch| &mut epoch.returned);
+        let _ = take(request, stale);
     }
     let uring = UringCall {
         call,
         ring_address: read(request + u64::from(offset!(uring_ring))).unwrap_or(0),
         user_data: read(request + u64::from(offset!(uring_user_data))).unwrap_or(0),
     };
+    if let Some(kept) = Number::UringKept.get() {
+        // SAFETY: a valid map value.
+        unsafe { add(kept, 1) };
+    }
     if URING.insert(request, uring, 0).is_ok() {
         with_epoch(call.epoch, |epoch| &mut epoch.entered);
     } else {
@@ -78,10 +84,16 @@ pub fn uring_completed(ctx: RawTracePointContext) -> u32 {
     if op_of(request).is_none() {
         return 0;
     }
-    let Some(submitted) = URING.get_ptr(request) else { return 0 };
-    // SAFETY: a valid map value, which nobody writes until the request is over.
-    let mut call = unsafe { (*submitted).call };
-    let _ = URING.remove(request);
+    let taken = match URING.get_ptr(request) {
+        // SAFETY: a valid map value, which nobody writes until the request is over.
+        Some(submitted) => take(request, unsafe { (*submitted).call }),
+        // The event of another request with the same data may have taken it: then that one's is left.
+        None => take_any(
+            read(request + u64::from(offset!(uring_ring))).unwrap_or(0),
+            read(request + u64::from(offset!(uring_user_data))).unwrap_or(0),
+        ),
+    };
+    let Some(mut call) = taken else { return 0 };
     // A registered file has no descriptor, but is with the request by now.
     let name = if call.file == FileIdentity::NONE { named_by_request(request, call.epoch) } else { None };
     if let Some(name) = &name {
@@ -98,34 +110,63 @@ pub fn uring_completed(ctx: RawTracePointContext) -> u32 {
 /// `io_uring_complete` does not tell of it. Nor is the request told: it is any of those with the data.
 #[raw_tracepoint(tracepoint = "io_uring_cqe_overflow")]
 pub fn uring_overflowed(ctx: RawTracePointContext) -> u32 {
-    let result: i32 = ctx.arg(2);
-    let mut wanted = Wanted { ring_address: ctx.arg(0), user_data: ctx.arg(1), request: 0 };
-    // SAFETY: the verifier checks the callback and what it is handed.
-    unsafe {
-        let callback = is_wanted as *mut c_void;
-        bpf_for_each_map_elem((&raw const URING).cast_mut().cast(), callback, (&raw mut wanted).cast(), 0);
-    }
-    // SAFETY: the callback may have written it, unseen by the compiler.
-    let request = unsafe { (&raw const wanted.request).read_volatile() };
-    let Some(submitted) = URING.get_ptr(request) else { return 0 };
-    // SAFETY: a valid map value, which nobody writes until the request is over.
-    let call = unsafe { (*submitted).call };
-    // Another CPU may have taken it for its own event: then that one is left, and ends with the next.
-    if URING.remove(request).is_ok() {
-        finish(&call, result);
+    if let Some(call) = take_any(ctx.arg(0), ctx.arg(1)) {
+        finish(&call, ctx.arg(2));
     }
     0
 }
 
-/// What the walk through [`URING`] looks for, and what it finds.
+/// Takes a request out, unless another CPU was first.
+#[inline(always)]
+fn take(request: u64, call: InFlightCall) -> Option<InFlightCall> {
+    URING.remove(request).ok()?;
+    if let Some(kept) = Number::UringKept.get() {
+        // SAFETY: a valid map value.
+        unsafe { add(kept, u64::MAX) };
+    }
+    Some(call)
+}
+
+/// Takes any request out that has this ring and data.
+#[inline(always)]
+fn take_any(ring_address: u64, user_data: u64) -> Option<InFlightCall> {
+    // A walk misses what moves meanwhile: entries that go free others' places.
+    const WALKS: u32 = 3;
+    let mut wanted = Wanted { ring_address, user_data, found: 0, call: MaybeUninit::zeroed() };
+    for _ in 0..WALKS {
+        // SAFETY: a valid map value.
+        if Number::UringKept.get().is_none_or(|kept| unsafe { kept.read_volatile() } == 0) {
+            return None;
+        }
+        // SAFETY: the verifier checks the callback and what it is handed.
+        unsafe {
+            let callback = take_wanted as *mut c_void;
+            bpf_for_each_map_elem(
+                (&raw const URING).cast_mut().cast(),
+                callback,
+                (&raw mut wanted).cast(),
+                0,
+            );
+        }
+        // SAFETY: the callback may have written it, unseen by the compiler.
+        if unsafe { (&raw const wanted.found).read_volatile() } != 0 {
+            // SAFETY: it is written with `found`.
+            return Some(unsafe { (&raw const wanted.call).read_volatile().assume_init() });
+        }
+    }
+    None
+}
+
+/// What the walk through [`URING`] looks for, and what it takes out.
 #[repr(C)]
 struct Wanted {
     ring_address: u64,
     user_data: u64,
-    request: u64,
+    found: u64,
+    call: MaybeUninit<InFlightCall>,
 }
 
-extern "C" fn is_wanted(
+extern "C" fn take_wanted(
     _map: *mut c_void,
     request: *const u64,
     uring: *const UringCall,
@@ -136,7 +177,11 @@ extern "C" fn is_wanted(
         if (*uring).ring_address != (*wanted).ring_address || (*uring).user_data != (*wanted).user_data {
             return 0;
         }
-        (*wanted).request = *request;
+        (*wanted).call = MaybeUninit::new((*uring).call);
+        if take(*request, (*uring).call).is_none() {
+            return 0;
+        }
+        (*wanted).found = 1;
     }
     1
 }

@@ -76,7 +76,7 @@ fn syncs(files: u32) -> String {
 }
 
 #[test]
-fn flushes_are_those_that_the_device_was_done_with() {
+fn flushes_are_counted_as_the_device_is_done_with_them() {
     let Some(disk) = Disk::new() else { return };
     let (report, counted) = disk.watch(&syncs(20));
     let session = &report.sessions[0];
