@@ -23,8 +23,8 @@ pub struct Arguments {
 }
 
 /// Tests of the workspace that need root, by the file they are in.
-const ROOT_TESTS: [&str; 9] =
-    ["kernel", "in_process", "filesystem", "uring", "block", "daemon", "cli", "bench", "browsers"];
+const ROOT_TESTS: [&str; 10] =
+    ["kernel", "preload", "in_process", "filesystem", "uring", "block", "daemon", "cli", "bench", "browsers"];
 
 /// What the tests in `filesystem` make file systems with, each with Debian's package of it.
 const FILESYSTEM_TOOLS: [(&str, &str); 2] = [("mkfs.xfs", "xfsprogs"), ("mkfs.btrfs", "btrfs-progs")];
@@ -178,6 +178,7 @@ fn root_test(workspace: &Workspace, test: &str) -> Result<Outcome> {
     match test {
         "filesystem" => setup::tools(&FILESYSTEM_TOOLS, false)?,
         "uring" => setup::tools(&[("fio", "fio")], false)?,
+        "preload" => setup::tools(&[("eatmydata", "eatmydata")], false)?,
         "block" => setup::tools(&[("bpftrace", "bpftrace")], false)?,
         _ => {}
     }

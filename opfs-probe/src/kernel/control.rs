@@ -1,5 +1,6 @@
 //! Tells the kernel side which epoch a session is in and who belongs to it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -83,6 +84,12 @@ impl Control {
     /// Whether any process belongs to the session in `slot`.
     pub fn has_members(&self, slot: u32) -> bool {
         self.members.iter().flatten().any(|(_, member)| member.slot == slot)
+    }
+
+    /// The processes in these slots, each with what its slot stands for.
+    pub fn members_of<T: Copy>(&self, slots: &BTreeMap<u32, T>) -> Vec<(T, u32)> {
+        let members = self.members.iter().flatten();
+        members.filter_map(|(tgid, member)| Some((*slots.get(&member.slot)?, tgid))).collect()
     }
 
     /// The processes of the session in `slot` leave it.

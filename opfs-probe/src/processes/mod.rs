@@ -6,6 +6,7 @@
 pub mod browsers;
 pub mod cgroup;
 pub mod image;
+pub mod preload;
 pub mod role;
 pub mod sockets;
 pub mod tree;

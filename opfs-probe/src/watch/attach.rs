@@ -123,6 +123,8 @@ impl Watcher {
             return Ok(());
         }
         state.images.see_proc(image, slot, process.pid);
+        drop(state);
+        self.note_preload_in(session, process.pid);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ mod filesystems;
 mod host;
 mod metrics;
 mod naming;
+mod preloads;
 mod probes;
 mod reporting;
 mod sessions;

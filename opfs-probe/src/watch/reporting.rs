@@ -72,6 +72,7 @@ impl Watcher {
 
     fn report_on(&self, chosen: impl Fn(SessionId) -> bool) -> Result<Report> {
         let mut losses = Losses { coverage_gaps: self.coverage_gaps.clone(), ..Losses::default() };
+        self.look_for_preloads(&chosen);
         let (mut live, mut in_flight) = (HashMap::new(), Vec::new());
         if let Some(mut collector) = self.collector() {
             live = self.undrained(&mut collector)?;

@@ -37,6 +37,7 @@ impl Watcher {
     /// Starts a command as the first process of a session: not one of its calls is missed.
     pub fn spawn(&self, session: SessionId, command: &mut Command) -> io::Result<Child> {
         let _one_at_a_time = self.binding();
+        self.note_preload_of(session, command);
         let slot = self.state().facts.get(&session).and_then(|facts| facts.slot);
         // Our children begin where we are: for this moment, in the session.
         self.bind_ourselves(slot.unwrap_or(EXCLUDED_SLOT), SPAWNING)?;
