@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::command::{self, Root};
 use crate::setup;
+use crate::test_kernels;
 use crate::workspace::Workspace;
 
 /// Arguments of `cargo xtask test`.
@@ -60,7 +61,22 @@ fn stages() -> Vec<Stage> {
         name: format!("{test} tests (root)"),
         run: Box::new(move |workspace| root_test(workspace, test)),
     }));
+    stages.push(Stage { name: "other kernels (qemu)".to_owned(), run: Box::new(other_kernels) });
     stages
+}
+
+/// The tests that end soon in emulation, of every layer; all of them are `cargo xtask test-kernels`.
+fn other_kernels(_workspace: &Workspace) -> Result<Outcome> {
+    const SHORT: &str = "counted";
+    if let Some(why) = test_kernels::IMPOSSIBLE {
+        return Ok(Outcome::Skipped(why));
+    }
+    test_kernels::run(&test_kernels::Arguments {
+        yes: true,
+        test: Some(SHORT.to_owned()),
+        ..test_kernels::Arguments::default()
+    })?;
+    Ok(Outcome::Passed)
 }
 
 /// Runs the task.

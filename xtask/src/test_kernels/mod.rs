@@ -29,25 +29,25 @@ use programs::Programs;
 pub struct Arguments {
     /// Answer yes to the set-up's question.
     #[arg(long)]
-    yes: bool,
+    pub yes: bool,
     /// Only the kernel of this series, such as 6.12.
     #[arg(long, value_name = "SERIES")]
-    only: Option<String>,
+    pub only: Option<String>,
     /// Only the tests whose names contain this.
     #[arg(long, value_name = "TEXT")]
-    test: Option<String>,
+    pub test: Option<String>,
     /// Give up on a kernel after so many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
-    timeout: u64,
+    pub timeout: u64,
     /// What runs the guest's instructions; kvm is much faster where it works.
     #[arg(long, value_name = "NAME", default_value = ACCEL)]
-    accel: String,
+    pub accel: String,
     /// Write the verifier's budget anew from what these kernels and this one say.
     #[arg(long)]
-    update_budget: bool,
+    pub update_budget: bool,
     /// Cut the offset tests' fixtures anew from the types of these kernels and of this one.
     #[arg(long)]
-    update_fixtures: bool,
+    pub update_fixtures: bool,
 }
 
 impl Default for Arguments {
