@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -67,6 +69,14 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.dir()).output();
+        // A ring's files are closed a moment after its process has ended.
+        const TRIES: u32 = 50;
+        for _ in 0..TRIES {
+            if Command::new("umount").arg(self.dir()).output().is_ok_and(|ended| ended.status.success()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        let _ = writeln!(std::io::stderr(), "{} can't be unmounted: it stays", self.dir().display());
     }
 }
