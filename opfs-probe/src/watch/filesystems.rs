@@ -89,12 +89,11 @@ fn device_in_words(source: &str, bottom: &Bottom) -> String {
 /// Whether it has a journal, where that can be told.
 fn journal(fstype: &str, mount: &Mount, devices: &Devices) -> Option<bool> {
     match fstype {
-        // jbd2 has a folder for each journal in use: DEVICE-INODE, or the device of an external one.
+        // Only with a journal is there a mode of journalling (`_ext4_show_options()` in fs/ext4/super.c).
         "ext4" | "ext3" => {
             let name = devices.name(major_minor(mount.dev))?;
-            let journals = fs::read_dir("/proc/fs/jbd2").ok().into_iter().flatten().flatten();
-            let mut names = journals.map(|journal| journal.file_name().to_string_lossy().into_owned());
-            Some(names.any(|journal| journal.rsplit_once('-').is_some_and(|(device, _)| device == name)))
+            let options = fs::read_to_string(format!("/proc/fs/ext4/{name}/options")).ok()?;
+            Some(options.lines().any(|option| option.starts_with("data=")))
         }
         "ext2" => Some(false),
         "xfs" => Some(true),
@@ -137,15 +136,15 @@ fn durability(fstype: &str, barrier: Option<bool>, bottom: &Bottom) -> (Option<b
     if bottom.write_caches.is_empty() || barrier.is_none() {
         return (None, None);
     }
-    if bottom.is_virtual {
-        return said(None, "a virtual disk: whether its host keeps what is flushed can't be seen from here");
-    }
     if !write_back {
         return said(
             None,
             "the kernel takes the device for one without a volatile cache, and flushes nothing; whether that \
              is so, or was set by hand, can't be told",
         );
+    }
+    if bottom.is_virtual {
+        return said(None, "a virtual disk: whether its host keeps what is flushed can't be seen from here");
     }
     (Some(true), None)
 }

@@ -88,16 +88,19 @@ impl Watcher {
         }
         let performed_on = performed::seen(&self.probes);
         let naming = Known { names: &state.names, images: &state.images, performed_on: &performed_on };
-        let ids = state.facts.keys().copied().filter(|id| chosen(*id));
+        let ids: Vec<SessionId> = state.facts.keys().copied().filter(|id| chosen(*id)).collect();
         let sessions: Vec<model::Session> = ids
+            .iter()
+            .copied()
             .filter_map(|id| state.describe(id, &attribution, &in_flight, self.tracers.ebpf, &naming))
             .collect();
+        let counted = ids.iter().filter_map(|id| attribution.session(*id));
+        losses.warnings.extend(counted.flat_map(|session| failures(&session.total, &naming)));
         for facts in state.facts.iter().filter(|(id, _)| chosen(**id)).map(|(_, facts)| facts) {
             losses.warnings.extend(facts.warnings.iter().cloned());
         }
         drop(state);
         losses.warnings.extend(unknown_processes(&sessions));
-        losses.warnings.extend(failures(&sessions));
         let tracer = self.tracer(&mut losses);
         Ok(Report {
             schema: SCHEMA.to_owned(),

@@ -1,65 +1,89 @@
 //! Files whose data may be lost although a sync of them succeeded.
 
-use super::super::model::{File, Session};
+use std::collections::{BTreeMap, BTreeSet};
+
+use nix::libc::{EDQUOT, EIO, ENOSPC};
+use opfs_probe_common::call::FileIdentity;
+
+use super::super::escape::lossless;
+use super::Naming;
+use super::totals::errno_name;
+use crate::attribution::totals::{FileRef, Totals};
 
 /// What the kernel reports of a write-back that failed, once for each descriptor (`file_check_and_advance_wb_err()`
 /// in mm/filemap.c).
-const WRITE_BACK_ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EDQUOT"];
+const WRITE_BACK_ERRORS: [i32; 3] = [EIO, ENOSPC, EDQUOT];
 
 /// Files that are named; a full disk has thousands.
 const MOST: usize = 10;
 
-/// A line on each file that had both: a sync that failed with such an error, and one that succeeded.
-pub fn failures(sessions: &[Session]) -> Vec<String> {
-    let totals = sessions.iter().filter_map(|session| session.total.as_ref());
-    let lines: Vec<String> = totals.flat_map(|total| &total.files).filter_map(failure).collect();
-    let more = lines.len().saturating_sub(MOST);
-    let more = (more > 0).then(|| format!("so it is with {more} more files"));
-    lines.into_iter().take(MOST).chain(more).collect()
+/// What became of the syncs of one file.
+#[derive(Default)]
+struct Syncs {
+    failed: BTreeSet<u16>,
+    succeeded: bool,
 }
 
-fn failure(file: &File) -> Option<String> {
-    let codes = file.ops.values().flat_map(|op| &op.error_codes);
-    let mut failed: Vec<&str> =
-        codes.map(|(code, _)| code.as_str()).filter(|code| WRITE_BACK_ERRORS.contains(code)).collect();
-    failed.sort_unstable();
-    failed.dedup();
-    let succeeded = file.count - file.errors;
-    if failed.is_empty() || succeeded == 0 {
-        return None;
+/// A line on each file that had both: a sync that failed with such an error, and one that succeeded.
+pub fn failures(counts: &Totals, naming: &impl Naming) -> Vec<String> {
+    let mut files: BTreeMap<FileIdentity, Syncs> = BTreeMap::new();
+    for (key, tally) in &counts.calls {
+        let FileRef::Known(file) = key.file else { continue };
+        // What was answered before the kernel entered it says nothing of the file.
+        if tally.count == tally.untimed {
+            continue;
+        }
+        let syncs = files.entry(file).or_default();
+        syncs.succeeded |= key.errno == 0;
+        if WRITE_BACK_ERRORS.contains(&i32::from(key.errno)) {
+            syncs.failed.insert(key.errno);
+        }
     }
-    Some(format!(
+    let both: Vec<_> =
+        files.into_iter().filter(|(_, syncs)| syncs.succeeded && !syncs.failed.is_empty()).collect();
+    let more = both.len().saturating_sub(MOST);
+    let more = (more > 0).then(|| format!("so it is with {more} more files"));
+    both.iter().take(MOST).map(|(file, syncs)| line(file, &syncs.failed, naming)).chain(more).collect()
+}
+
+fn line(file: &FileIdentity, failed: &BTreeSet<u16>, naming: &impl Naming) -> String {
+    let path = naming.file(file).and_then(|file| file.path).map(|path| lossless(&path));
+    let codes: Vec<String> = failed.iter().map(|errno| errno_name(*errno)).collect();
+    format!(
         "syncs of {} failed ({}), and others of it succeeded: the kernel reports each failed write-back only once, so \
          that a success afterwards does not mean that the data are on the disk",
-        file.path.as_deref().unwrap_or("a file without a path"),
-        failed.join(", ")
-    ))
+        path.as_deref().unwrap_or("a file whose path is not known"),
+        codes.join(", ")
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::model::FileOp;
-    use super::*;
+    use opfs_probe_common::call::{CallTally, Op};
 
-    fn file(count: u64, codes: &[(&str, u64)]) -> File {
-        let error_codes = codes.iter().map(|(code, count)| ((*code).to_owned(), *count)).collect();
-        let errors = codes.iter().map(|(_, count)| count).sum();
-        let op = FileOp { count, errors, error_codes, ..FileOp::default() };
-        File {
-            path: Some("/srv/data".into()),
-            count,
-            errors,
-            ops: [("fsync".to_owned(), op)].into(),
-            ..File::default()
+    use super::super::super::sample::{identity, names};
+    use super::*;
+    use crate::attribution::totals::CallKey;
+
+    fn calls(inode: u64, outcomes: &[(i32, u64)]) -> Vec<String> {
+        let mut counts = Totals::default();
+        for (errno, untimed) in outcomes {
+            let file = FileRef::Known(identity(inode));
+            let key = CallKey { op: Op::Fsync, process: Some(1), file, errno: *errno as u16 };
+            counts.add_call(key, CallTally { count: 1, untimed: *untimed, ..CallTally::default() });
         }
+        failures(&counts, &names())
     }
 
     #[test]
     fn a_success_beside_a_failed_write_back_is_called_out() {
-        let said = failure(&file(3, &[("EIO", 1), ("EINTR", 1)])).unwrap();
-        assert!(said.starts_with("syncs of /srv/data failed (EIO), and others of it succeeded"), "{said}");
-        assert_eq!(failure(&file(2, &[("EIO", 2)])), None, "nothing succeeded");
-        assert_eq!(failure(&file(3, &[("EINVAL", 1)])), None, "nothing was to be written back");
-        assert_eq!(failure(&file(3, &[])), None);
+        let said = calls(10, &[(0, 0), (EIO, 0)]).concat();
+        assert!(said.starts_with("syncs of /srv/data.db failed (EIO), and others of it succeeded"), "{said}");
+        let unknown = calls(77, &[(0, 0), (ENOSPC, 0)]).concat();
+        assert!(unknown.contains("a file whose path is not known failed (ENOSPC)"), "{unknown}");
+        let silent: [&[(i32, u64)]; 4] = [&[(EIO, 0)], &[(0, 0)], &[(0, 0), (22, 0)], &[(0, 0), (EIO, 1)]];
+        for outcomes in silent {
+            assert_eq!(calls(10, outcomes), [""; 0], "{outcomes:?}");
+        }
     }
 }

@@ -164,7 +164,7 @@ impl Sum {
 }
 
 /// The errno's name as in errno(3).
-fn errno_name(errno: u16) -> String {
+pub(super) fn errno_name(errno: u16) -> String {
     // The kernel's own ENOTSUPP leaks from some file systems and has no name in user space.
     const ENOTSUPP: u16 = 524;
     match Errno::from_raw(errno.into()) {
