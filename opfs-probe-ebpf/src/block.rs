@@ -25,8 +25,7 @@ const MINOR_BITS: u32 = 20;
 #[raw_tracepoint(tracepoint = "block_rq_issue")]
 pub fn flush_issued(ctx: RawTracePointContext) -> u32 {
     let request: u64 = ctx.arg(0);
-    let Some(flags) = read::<u32>(request + u64::from(offset!(request_cmd_flags))) else { return 0 };
-    if !is_flush(flags) && flags & REQ_FUA == 0 {
+    if makes_durable(request).is_none() {
         return 0;
     }
     // A request that is issued again begins again.
@@ -40,10 +39,7 @@ pub fn flush_issued(ctx: RawTracePointContext) -> u32 {
 #[raw_tracepoint(tracepoint = "block_rq_complete")]
 pub fn flush_completed(ctx: RawTracePointContext) -> u32 {
     let request: u64 = ctx.arg(0);
-    let Some(flags) = read::<u32>(request + u64::from(offset!(request_cmd_flags))) else { return 0 };
-    if !is_flush(flags) && flags & REQ_FUA == 0 {
-        return 0;
-    }
+    let Some(flags) = makes_durable(request) else { return 0 };
     let (error, bytes): (u32, u32) = (ctx.arg(1), ctx.arg(2));
     let left = read::<u32>(request + u64::from(offset!(request_data_len))).unwrap_or(0);
     if bytes < left {
@@ -68,6 +64,13 @@ pub fn flush_completed(ctx: RawTracePointContext) -> u32 {
         );
     }
     0
+}
+
+/// The flags of a request, if it is a flush or an FUA write.
+#[inline(always)]
+fn makes_durable(request: u64) -> Option<u32> {
+    let flags = read::<u32>(request + u64::from(offset!(request_cmd_flags)))?;
+    (is_flush(flags) || flags & REQ_FUA != 0).then_some(flags)
 }
 
 #[inline(always)]
